@@ -1,0 +1,1 @@
+"""Durable, provable replication of training checkpoints."""
