@@ -1,0 +1,156 @@
+"""``ckptier.toml``: found upwards from the working directory, checked, never holding a secret."""
+
+import os
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from replicate.errors import CkptierError, ConfigInvalid
+from replicate.layout import LocalRun, RunName, run_name
+
+FILE_NAME = "ckptier.toml"
+MIB = 1024 * 1024
+
+
+class Section(BaseModel):
+    """A frozen part of the configuration; unknown keys are errors."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class TierConfig(Section):
+    """One ``[[tier]]``.  Sizes in bytes, times in seconds, ``replicate_every`` in updates."""
+
+    name: Annotated[str, Field(pattern=r"\A[a-z0-9][a-z0-9._-]{0,62}\Z")]
+    url: str
+    endpoint_url: str | None = None
+    region: str | None = None
+    profile: str | None = None
+    allow_insecure: bool = False
+    replicate_every: Annotated[int, Field(ge=1)] | None = None
+    keep_last: Annotated[int, Field(ge=1)] | None = None
+    keep_every: Annotated[int, Field(ge=1)] | None = None
+    rates: str | None = None
+    part_size: Annotated[int, Field(ge=5 * MIB, le=5 * 1024 * MIB)] | None = None
+    connections: Annotated[int, Field(ge=1, le=64)] = 4
+    accept_advisory: bool = False
+
+    @field_validator("url")
+    @classmethod
+    def _no_secret_in_url(cls, url: str) -> str:
+        if "@" in url.partition("://")[2].partition("/")[0]:
+            raise ValueError("holds credentials: leave them to the environment or the SDK's own files")
+        if "://" not in url:
+            raise ValueError("is not a URL: write file:///absolute/path, s3://bucket/prefix or memory://name")
+        return url
+
+
+class Config(Section):
+    """The whole configuration.  ``source`` is the file it came from."""
+
+    run: RunName
+    store: str
+    keep_last: Annotated[int, Field(ge=1)] | None = None
+    state_dir: str | None = None
+    backlog: Annotated[int, Field(ge=1)] = 8
+    hash_workers: Annotated[int, Field(ge=1, le=64)] = 2
+    poll_seconds: Annotated[float, Field(gt=0, le=3600)] = 5.0
+    drain_seconds: Annotated[float, Field(ge=0, le=3600)] = 30.0
+    tier: Annotated[tuple[TierConfig, ...], Field(strict=False)] = ()
+    source: Annotated[Path | None, Field(exclude=True)] = None
+
+    @field_validator("run", mode="before")
+    @classmethod
+    def _run_is_a_name(cls, run: Any) -> RunName:
+        if not isinstance(run, str):
+            raise ValueError("is not a string")  # noqa: TRY004 - pydantic collects ValueError only
+        try:
+            return run_name(run)
+        except ConfigInvalid as error:
+            raise ValueError(f"{error.message}: {error.hint}") from error
+
+    @model_validator(mode="after")
+    def _names_are_unique(self) -> Self:
+        names = [tier.name for tier in self.tier]
+        if len(set(names)) != len(names):
+            raise ValueError("two tiers have the same name")
+        return self
+
+    @property
+    def base(self) -> Path:
+        """Folder that relative paths in the file are relative to."""
+        return self.source.parent if self.source else Path.cwd()
+
+    @property
+    def local(self) -> LocalRun:
+        """Where this run's local generations lie."""
+        return LocalRun(self.base / self.store / self.run)
+
+    @property
+    def state(self) -> Path:
+        """Folder of the tracker: ``state_dir`` where given, else the run's folder."""
+        return self.base / self.state_dir / self.run if self.state_dir else self.local.root
+
+    def select(self, name: str | None) -> tuple[TierConfig, ...]:
+        """Return the named tier, or all; raises ConfigInvalid for a name that is not configured."""
+        if name is None:
+            return self.tier
+        chosen = tuple(tier for tier in self.tier if tier.name == name)
+        if not chosen:
+            known = ", ".join(tier.name for tier in self.tier) or "none"
+            raise ConfigInvalid(f"no tier is called {name!r}", hint=f"configured tiers: {known}")
+        return chosen
+
+
+def find_config(explicit: Path | None, *, start: Path) -> Path:
+    """Return ``--config``, else ``CKPTIER_CONFIG``, else the nearest ckptier.toml upwards."""
+    named = explicit or (Path(value) if (value := os.environ.get("CKPTIER_CONFIG")) else None)
+    if named is not None:
+        return named
+    for folder in (start, *start.parents):
+        if (folder / FILE_NAME).is_file():
+            return folder / FILE_NAME
+    raise ConfigInvalid(
+        f"no {FILE_NAME} in {start} or above it",
+        hint="write one with `ckptier init`, or name one with --config",
+    )
+
+
+def load_config(path: Path) -> Config:
+    """Read and check a configuration file; every fault is named in one ConfigInvalid."""
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigInvalid(f"{path} does not exist", hint="write one with `ckptier init`") from error
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigInvalid(f"{path} cannot be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigInvalid(f"{path} is not valid TOML: {error}", hint="correct the line that is named") from error
+    try:
+        return Config.model_validate({**document, "source": path.resolve()})
+    except ValidationError as error:
+        raise ConfigInvalid(f"{path}: {_faults(error)}", hint=_hint(error)) from error
+    except CkptierError:
+        raise
+
+
+def _faults(error: ValidationError) -> str:
+    return "; ".join(
+        f"{'.'.join(map(str, fault['loc'])) or 'file'}: {_words(fault['type'], fault['msg'])}"
+        for fault in error.errors(include_url=False, include_input=False)
+    )
+
+
+def _words(kind: str, message: str) -> str:
+    if kind == "extra_forbidden":
+        return "unknown key"
+    return message.removeprefix("Value error, ")
+
+
+def _hint(error: ValidationError) -> str:
+    if any(fault["type"] == "extra_forbidden" for fault in error.errors()):
+        sections = {"top": sorted(set(Config.model_fields) - {"source"}), "[[tier]]": sorted(TierConfig.model_fields)}
+        return "; ".join(f"known {name} keys: {', '.join(keys)}" for name, keys in sections.items())
+    return "correct the keys named above; docs/design.md shows every key"

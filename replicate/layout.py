@@ -1,0 +1,164 @@
+"""Names: runs, generations, and where each thing lies, locally and on a tier.
+
+Remote keys are relative to the tier's root.  A key is made from a path once, when
+it is written into the manifest, and is never turned back into one.
+"""
+
+import hashlib
+import re
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NewType, Self
+
+from replicate.errors import ConfigInvalid, UsageError
+from tiers.protocol import Key
+
+RunName = NewType("RunName", str)
+RunUid = NewType("RunUid", str)
+
+FOLD_EVERY = 256
+"""Every so many log slots an entry carries the folded state."""
+
+_RUN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_GENERATION = re.compile(r"a(\d{4,9})-g(\d{6,12})-u(\d{12,18})-([0-9a-f]{8})")
+_LOG_KEY = re.compile(r"(\d{12})\.json")
+_PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+_MAX_ENCODED_NAME = 200
+
+
+def run_name(text: str) -> RunName:
+    """Check the name of a run; raises ConfigInvalid."""
+    if not _RUN.fullmatch(text) or ".." in text:
+        raise ConfigInvalid(
+            f"run name {text[:80]!r} is not valid",
+            hint='use 1 to 63 of a-z 0-9 . _ - starting with a letter or digit, e.g. run = "llm-7b"',
+        )
+    return RunName(text)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class GenerationId:
+    """``a0002-g000006-u000000000220-1f3a9c2e``; ordering by (attempt, sequence) is newest-last."""
+
+    attempt: int
+    sequence: int
+    next_update: int
+    digest8: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read an id; raises UsageError for anything else."""
+        match = _GENERATION.fullmatch(text)
+        if match is None or str(cls(int(match[1]), int(match[2]), int(match[3]), match[4])) != text:
+            raise UsageError(
+                f"{text[:80]!r} is not a generation id",
+                hint="ids look like a0002-g000006-u000000000220-1f3a9c2e; `ckptier list` shows them",
+            )
+        return cls(int(match[1]), int(match[2]), int(match[3]), match[4])
+
+    def __str__(self) -> str:
+        return f"a{self.attempt:04d}-g{self.sequence:06d}-u{self.next_update:012d}-{self.digest8}"
+
+
+def new_nonce() -> str:
+    """Return 16 random hex digits: what tells our own write from another's."""
+    return secrets.token_hex(8)
+
+
+def encode_path(path: str) -> str:
+    """Turn a manifest path into the tail of a key: plain letters stay, others become ``%XX``."""
+    return "/".join(map(_encode_name, path.split("/")))
+
+
+def _encode_name(name: str) -> str:
+    encoded = "".join(
+        letter if letter in _PLAIN else "".join(f"%{byte:02X}" for byte in letter.encode()) for letter in name
+    )
+    if len(encoded) > _MAX_ENCODED_NAME:
+        return "~" + hashlib.sha256(name.encode()).hexdigest()
+    return encoded
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteRun:
+    """Where the things of one run lie on a tier."""
+
+    run: RunName
+
+    @property
+    def log_prefix(self) -> str:
+        """Prefix of all log entries."""
+        return f"{self.run}/log/"
+
+    @property
+    def head(self) -> Key:
+        """Key of the hint that names the last slot."""
+        return Key(f"{self.run}/head.json")
+
+    def log(self, slot: int) -> Key:
+        """Key of one log entry."""
+        return Key(f"{self.log_prefix}{slot:012d}.json")
+
+    def slot(self, key: Key) -> int | None:
+        """Read a log key's slot; None for anything else below the prefix."""
+        match = _LOG_KEY.fullmatch(key.removeprefix(self.log_prefix))
+        return int(match[1]) if match and key.startswith(self.log_prefix) else None
+
+    def prefix(self, generation: GenerationId, term: int, nonce: str) -> str:
+        """Prefix under which one attempt to upload a generation puts everything."""
+        return f"{self.run}/generations/{generation}.t{term}-{nonce}/"
+
+    def manifest(self, prefix: str) -> Key:
+        """Key of the manifest under a generation's prefix."""
+        return Key(f"{prefix}manifest.json")
+
+    def object(self, prefix: str, path: str) -> Key:
+        """Key of one file under a generation's prefix."""
+        return Key(f"{prefix}files/{encode_path(path)}")
+
+
+@dataclass(frozen=True, slots=True)
+class LocalRun:
+    """Where the things of one run lie in the store: ``root`` is ``<store>/<run>``."""
+
+    root: Path
+
+    @property
+    def generations(self) -> Path:
+        """Folder of the sealed generations."""
+        return self.root / "generations"
+
+    def generation(self, generation: GenerationId) -> Path:
+        """Folder of one sealed generation."""
+        return self.generations / str(generation)
+
+    @property
+    def evidence(self) -> Path:
+        """Folder of what is known about each generation (validated, quarantined, why)."""
+        return self.root / "evidence"
+
+    @property
+    def lineage(self) -> Path:
+        """The store's place in the run's descent."""
+        return self.root / "lineage.json"
+
+    @property
+    def latest(self) -> Path:
+        """Hint to the newest validated generation."""
+        return self.root / "LATEST.json"
+
+    @property
+    def status(self) -> Path:
+        """The daemon's view, replaced atomically."""
+        return self.root / "status.json"
+
+    @property
+    def lock(self) -> Path:
+        """Lock of sequence allocation and lineage."""
+        return self.root / ".store.lock"
+
+    @property
+    def daemon_lock(self) -> Path:
+        """Lock that a replicating process holds."""
+        return self.root / ".daemon.lock"

@@ -1,0 +1,178 @@
+"""Reading and appending the log over a tier.
+
+Reading starts at the last slot with folded state that ``head.json`` hints at, and
+follows the tail by GETs until a slot is not there; a LIST is only the fallback for a
+hint that is missing or wrong.  Damaged slots are reported and stepped over.
+"""
+
+import json
+from dataclasses import replace
+
+from replicate import canonical
+from replicate.errors import CkptierError, IntegrityFailure, TrustFailure
+from replicate.layout import FOLD_EVERY, RemoteRun
+from replicate.log import MAX_ENTRY_BYTES, Damage, Entry, LogView, parse_entry
+from tiers.bodies import BytesBody
+from tiers.errors import ObjectExists, ObjectNotFound, TierError, TierUnavailable
+from tiers.protocol import Key, Tier, walk
+
+MAX_HEAD_BYTES = 4096
+
+
+def read_small(tier: Tier, key: Key, max_bytes: int) -> bytes:
+    """Read a whole small object; IntegrityFailure where it is larger than it may be."""
+    with tier.open(key) as stream:
+        data = stream.read(max_bytes + 1)
+    if len(data) > max_bytes:
+        raise IntegrityFailure(f"{key} is larger than the {max_bytes} bytes that it may have")
+    return data
+
+
+class Logbook:
+    """The log of one run on one tier."""
+
+    def __init__(self, tier: Tier, remote: RemoteRun) -> None:
+        self.tier = tier
+        self.remote = remote
+
+    def read(self, known: LogView | None = None) -> LogView:
+        """Return the log as it stands; with ``known``, only what came since is asked for.
+
+        Raises TierError where the tier does not answer.  An empty log is a view whose
+        state is None and next_slot 0, which only a listing that answered can establish.
+        """
+        if known is not None and not known.damaged:
+            return self._follow(known)
+        hint = self._hint()
+        if hint is not None:
+            view = self._from_base(hint)
+            if view is not None and view.next_slot > hint:
+                return view
+        return self._by_listing()
+
+    def entry(self, slot: int) -> tuple[Entry, bytes]:
+        """Read and check one entry; raises ObjectNotFound or IntegrityFailure."""
+        data = read_small(self.tier, self.remote.log(slot), MAX_ENTRY_BYTES)
+        return parse_entry(data, slot=slot, run=self.remote.run), data
+
+    def append(self, view: LogView, entry: Entry) -> LogView:
+        """Create ``entry`` in the next slot and read it back; returns the view after it.
+
+        Raises SlotTaken where another entry stands there: the caller reads on and decides
+        again.  A lost reply, a conflict or a 5xx is resolved by reading the slot, never by
+        believing the status code.
+        """
+        if view.damaged:
+            slots = ", ".join(str(damage.slot) for damage in view.damaged)
+            raise IntegrityFailure(
+                f"{self.tier.name}: log slot {slots} is damaged, so nothing is appended",
+                hint="generations with intact commits can be restored; `ckptier repair` mends the log",
+            )
+        data = entry.encode()
+        key = self.remote.log(entry.slot)
+        unclear: TierError | None = None
+        try:
+            self.tier.create(key, data)
+        except ObjectExists:
+            pass
+        except TierUnavailable as error:
+            unclear = error
+        try:
+            found = read_small(self.tier, key, MAX_ENTRY_BYTES)
+        except ObjectNotFound:
+            if unclear is not None:
+                raise unclear from None
+            raise TierUnavailable(
+                "a log entry that was accepted could not be read back",
+                tier=self.tier.name,
+                operation="create",
+                key=key,
+                hint="the store may be losing writes: run `ckptier check` before trusting it",
+            ) from None
+        if found != data:
+            raise SlotTaken(entry.slot)
+        return view.extended(entry, data)
+
+    def write_head(self, slot: int) -> None:
+        """Rewrite the hint; a failure is harmless and is the caller's to report."""
+        self.tier.put(self.remote.head, BytesBody(canonical.dump({"format": 1, "slot": slot}) + b"\n"))
+
+    def _hint(self) -> int | None:
+        try:
+            document = json.loads(read_small(self.tier, self.remote.head, MAX_HEAD_BYTES))
+            slot = document["slot"]
+        except (ObjectNotFound, IntegrityFailure, ValueError, KeyError, TypeError):
+            return None  # a hint that is absent or damaged says nothing: the listing does
+        return slot if isinstance(slot, int) and slot >= 0 else None
+
+    def _from_base(self, hint: int) -> LogView | None:
+        """Start at the last folded slot at or before the hint; None where that cannot be read."""
+        base = hint - hint % FOLD_EVERY
+        if base == 0:
+            view = self._follow(LogView(state=None))
+            return view if view.next_slot > 0 else None
+        try:
+            entry, _ = self.entry(base)
+        except (ObjectNotFound, IntegrityFailure):
+            return None
+        return self._follow(LogView(state=entry.state, next_slot=base, last_sha256=entry.prev, first_slot=base))
+
+    def _follow(self, view: LogView) -> LogView:
+        while True:
+            try:
+                view = self._step(view)
+            except ObjectNotFound:
+                return view
+
+    def _step(self, view: LogView) -> LogView:
+        slot = view.next_slot
+        data = read_small(self.tier, self.remote.log(slot), MAX_ENTRY_BYTES)
+        try:
+            entry = parse_entry(data, slot=slot, run=self.remote.run)
+        except IntegrityFailure as error:
+            damage = Damage(slot=slot, reason=error.message, sha256=canonical.sha256(data))
+            return replace(view, next_slot=slot + 1, last_sha256=damage.sha256, damaged=(*view.damaged, damage))
+        broken = entry.prev != view.last_sha256
+        view = view.extended(entry, data)
+        if not broken or (view.damaged and view.damaged[-1].slot == slot - 1):
+            return view
+        damage = Damage(slot=slot, reason="it does not follow the entry before it", sha256=canonical.sha256(data))
+        return replace(view, damaged=(*view.damaged, damage))
+
+    def _by_listing(self) -> LogView:
+        slots = sorted(
+            slot for info in walk(self.tier, self.remote.log_prefix) if (slot := self.remote.slot(info.key)) is not None
+        )
+        if not slots:
+            return LogView(state=None)
+        for base in range(slots[-1] - slots[-1] % FOLD_EVERY, 0, -FOLD_EVERY):
+            view = self._from_base(base)
+            if view is not None:
+                return self._past_gaps(view, slots[-1])
+        return self._past_gaps(self._follow(LogView(state=None)), slots[-1])
+
+    def _past_gaps(self, view: LogView, last: int) -> LogView:
+        """Step over slots that are missing below one that exists: entries are never deleted, so that is damage."""
+        while view.next_slot <= last:
+            gap = Damage(slot=view.next_slot, reason="the entry is missing", sha256=canonical.sha256(b""))
+            view = replace(view, next_slot=view.next_slot + 1, damaged=(*view.damaged, gap))
+            view = self._follow(view)
+        return view
+
+
+class SlotTaken(CkptierError):
+    """Another entry stands in the slot; ``slot`` says which."""
+
+    def __init__(self, slot: int) -> None:
+        super().__init__(f"log slot {slot} was taken by another writer")
+        self.slot = slot
+
+
+def check_related(view: LogView, run_uid: str, tier: str) -> None:
+    """Refuse a log that belongs to another run of the same name."""
+    if view.state is not None and view.state.run_uid != run_uid:
+        raise TrustFailure(
+            f"{tier}: the generations under this run's name belong to another run "
+            f"(run_uid {view.state.run_uid}, this store has {run_uid})",
+            hint="continue that run with `ckptier restore`, or give this one another name (or --branch NAME)",
+        )
