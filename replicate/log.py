@@ -202,7 +202,7 @@ def fold(state: LogState | None, entry: Entry) -> tuple[LogState | None, Verdict
 
 
 def _refusal(state: LogState, entry: Entry) -> Verdict | None:
-    """The rule that an entry breaks, if any.  Pins need no term; a claim has to raise it."""
+    """Return the rule that an entry breaks, if any.  Pins need no term; a claim has to raise it."""
     body = entry.body
     if entry.run_uid != state.run_uid:
         return Verdict.UNRELATED

@@ -174,5 +174,5 @@ def check_related(view: LogView, run_uid: str, tier: str) -> None:
         raise TrustFailure(
             f"{tier}: the generations under this run's name belong to another run "
             f"(run_uid {view.state.run_uid}, this store has {run_uid})",
-            hint="continue that run with `ckptier restore`, or give this one another name (or --branch NAME)",
+            hint="continue that run with `ckptier restore`, or give this one another name",
         )
