@@ -86,6 +86,11 @@ class RemoteRun:
 
     run: RunName
 
+    @classmethod
+    def of(cls, run: str) -> Self:
+        """Return the layout of a run by name; raises ConfigInvalid for a name that is none."""
+        return cls(run_name(run))
+
     @property
     def log_prefix(self) -> str:
         """Prefix of all log entries."""

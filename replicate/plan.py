@@ -1,0 +1,209 @@
+"""What to upload and how, decided from values alone.
+
+Nothing here reads a clock, a disk or a tier, so ``--dry-run`` prints exactly what a
+run would do, and the cost model counts the requests that really happen.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from replicate.digests import combine
+from replicate.errors import CapabilityMissing
+from replicate.layout import GenerationId, RemoteRun
+from replicate.log import LogState
+from replicate.manifest import GenerationRecord, SealedFile
+from tiers.protocol import Capabilities, Key
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartPlan:
+    """One request's worth of a file.  ``sha256`` is None until it is computed while sending."""
+
+    number: int
+    start: int
+    size: int
+    sha256: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObjectPlan:
+    """How one file goes up: in one request (``part_size`` 0) or in parts.
+
+    ``second_hash`` marks a file whose parts are not its leaves: their digests have to be
+    computed before sending, which reads and hashes the file once more.
+    """
+
+    path: str
+    key: Key
+    file: SealedFile
+    part_size: int
+    parts: tuple[PartPlan, ...]
+    second_hash: bool = False
+
+    @property
+    def stored_sha256(self) -> str | None:
+        """What a store that checked every part reports for the object; None where not known yet."""
+        digests = [part.sha256 for part in self.parts if part.sha256 is not None]
+        if len(digests) != len(self.parts):
+            return None
+        return combine(digests)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadPlan:
+    """Everything that one generation needs on one tier, before any of it is sent."""
+
+    generation: GenerationId
+    prefix: str
+    objects: tuple[ObjectPlan, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of data to send."""
+        return sum(item.file.size for item in self.objects)
+
+    @property
+    def requests(self) -> int:
+        """Requests that an undisturbed upload makes for data (manifest and log come on top)."""
+        return sum(1 if item.part_size == 0 else len(item.parts) + 2 for item in self.objects)
+
+
+def plan_upload(
+    record: GenerationRecord, prefix: str, capabilities: Capabilities, *, part_size: int | None = None
+) -> UploadPlan:
+    """Cut a generation into objects and parts that the tier accepts.
+
+    Raises CapabilityMissing, naming the file, where one is larger than the tier can hold.
+    """
+    remote = RemoteRun.of(record.run)
+    objects = tuple(
+        _plan_object(file, remote.object(prefix, file.path), capabilities, part_size) for file in record.files
+    )
+    return UploadPlan(generation=record.generation, prefix=prefix, objects=objects)
+
+
+def _plan_object(file: SealedFile, key: Key, can: Capabilities, wanted: int | None) -> ObjectPlan:
+    if file.size > can.max_object:
+        raise CapabilityMissing(
+            f"{file.path} has {file.size} bytes, the tier holds objects of at most {can.max_object}",
+            hint="save the checkpoint in more than one file (sharded), or take another tier for this run",
+        )
+    if file.size <= min(can.max_put, wanted or file.leaf_size) or not can.multipart:
+        if file.size > can.max_put:
+            raise CapabilityMissing(
+                f"{file.path} has {file.size} bytes, the tier takes at most {can.max_put} in one request and no parts",
+                hint="save the checkpoint in smaller files, or take another tier for this run",
+            )
+        whole = PartPlan(number=1, start=0, size=file.size, sha256=file.sha256 if len(file.leaves) == 1 else None)
+        return ObjectPlan(
+            path=file.path, key=key, file=file, part_size=0, parts=(whole,), second_hash=whole.sha256 is None
+        )
+    size = choose_part_size(file, can, wanted)
+    same = size == file.leaf_size
+    parts = tuple(
+        PartPlan(
+            number=index + 1,
+            start=start,
+            size=min(size, file.size - start),
+            sha256=file.leaves[index] if same else None,
+        )
+        for index, start in enumerate(range(0, file.size, size))
+    )
+    return ObjectPlan(path=file.path, key=key, file=file, part_size=size, parts=parts, second_hash=not same)
+
+
+def choose_part_size(file: SealedFile, can: Capabilities, wanted: int | None) -> int:
+    """Return the part size: a leaf where the tier allows it, since then nothing is hashed again."""
+    size = max(wanted or file.leaf_size, can.min_part)
+    while -(-file.size // size) > can.max_parts:
+        size *= 2
+    return min(size, can.max_part)
+
+
+class Choice(StrEnum):
+    """What is done with a local generation on one tier."""
+
+    UPLOAD = "upload"
+    COMMITTED = "committed"
+    NOT_A_MILESTONE = "not-a-milestone"
+    SUPERSEDED = "superseded"
+    QUARANTINED = "quarantined"
+    NOT_VALIDATED = "not-validated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalFact:
+    """What deciding needs to know of a local generation."""
+
+    id: GenerationId
+    parent: GenerationId | None
+    validated: bool
+    quarantined: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What is done with one generation, and why."""
+
+    id: GenerationId
+    choice: Choice
+    reason: str
+
+
+def is_milestone(fact: LocalFact, every: int, known: Mapping[GenerationId, LocalFact]) -> bool:
+    """Whether this is the first usable generation at or after a multiple of ``every`` updates.
+
+    Decided from the line of descent, so that rotation of older ones changes nothing; a
+    quarantined parent does not take the milestone with it.
+    """
+    parent = fact.parent
+    while parent is not None and parent in known and known[parent].quarantined:
+        parent = known[parent].parent
+    before = parent.next_update // every if parent is not None else 0
+    return fact.id.next_update // every > before
+
+
+def plan_generations(
+    local: Sequence[LocalFact],
+    state: LogState | None,
+    *,
+    replicate_every: int | None,
+    backlog: int | None,
+    under_way: frozenset[GenerationId] = frozenset(),
+) -> tuple[Decision, ...]:
+    """Decide for every local generation, in the order in which they go up.
+
+    What is under way comes first (it is never pre-empted), then the newest.  ``backlog``
+    bounds how many may wait; None means that all do.  Milestones and pins always wait.
+    """
+    known = {fact.id: fact for fact in local}
+    pins = frozenset(state.pins) if state else frozenset()
+    ordered = sorted(local, key=lambda fact: (fact.id in under_way, fact.id), reverse=True)
+    waiting = 0
+    decisions = []
+    for fact in ordered:
+        decision = _decide(fact, state, replicate_every, known)
+        if decision.choice is Choice.UPLOAD and fact.id not in under_way:
+            kept = str(fact.id) in pins or (replicate_every is not None)
+            if backlog is not None and waiting >= backlog and not kept:
+                reason = f"{backlog} newer generations are waiting already"
+                decision = Decision(id=fact.id, choice=Choice.SUPERSEDED, reason=reason)
+            else:
+                waiting += 1
+        decisions.append(decision)
+    return tuple(decisions)
+
+
+def _decide(
+    fact: LocalFact, state: LogState | None, every: int | None, known: Mapping[GenerationId, LocalFact]
+) -> Decision:
+    if state is not None and state.find(fact.id):
+        return Decision(id=fact.id, choice=Choice.COMMITTED, reason="the tier's log has it")
+    if fact.quarantined:
+        return Decision(id=fact.id, choice=Choice.QUARANTINED, reason="it failed validation; see `ckptier show`")
+    if not fact.validated:
+        return Decision(id=fact.id, choice=Choice.NOT_VALIDATED, reason="it is not validated yet")
+    if every is not None and not is_milestone(fact, every, known):
+        return Decision(id=fact.id, choice=Choice.NOT_A_MILESTONE, reason=f"only milestones of {every} go here")
+    return Decision(id=fact.id, choice=Choice.UPLOAD, reason="the tier does not have it")

@@ -1,0 +1,58 @@
+"""Who may write to a log: terms, and which store may claim the next one."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from replicate.log import LogState
+from replicate.tracker import HeldTerm
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descent:
+    """The local store's place in the run: what has to continue the log."""
+
+    run_uid: str
+    attempt: int
+    attempt_id: str
+
+
+class Standing(StrEnum):
+    """What a store may do to a log."""
+
+    HOLDS = "holds"
+    MAY_CLAIM = "may-claim"
+    FENCED = "fenced"
+    FORKED = "forked"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TermDecision:
+    """Whether this store may write, and why."""
+
+    standing: Standing
+    reason: str
+
+
+def decide_term(state: LogState | None, held: HeldTerm | None, descent: Descent) -> TermDecision:
+    """Decide whether this store holds the term, may claim the next, or must stay out.
+
+    Only a store whose line of descent continues the log may claim: its attempt is newer
+    than every attempt there, or is the newest there under the same id.  A store that was
+    overtaken claims again only after a restore has opened a new attempt.
+    """
+    if state is None:
+        return TermDecision(standing=Standing.MAY_CLAIM, reason="the log is empty")
+    if held is not None and (held.term, held.claim_nonce) == (state.term, state.claim_nonce):
+        return TermDecision(standing=Standing.HOLDS, reason=f"term {held.term} is ours")
+    highest = state.highest_attempt
+    same_number = [attempt.id for attempt in state.attempts if attempt.number == descent.attempt]
+    if same_number and descent.attempt_id not in same_number:
+        reason = f"attempt {descent.attempt} stands in the log as {same_number[0]} and here as {descent.attempt_id}"
+        return TermDecision(standing=Standing.FORKED, reason=reason)
+    if descent.attempt < highest:
+        reason = f"the log has gone on to attempt {highest}, this store is at attempt {descent.attempt}"
+        return TermDecision(standing=Standing.FENCED, reason=reason)
+    if held is not None and held.attempt_id == descent.attempt_id:
+        reason = held.fenced or f"term {state.term} was claimed by {state.writer}, ours was {held.term}"
+        return TermDecision(standing=Standing.FENCED, reason=reason)
+    return TermDecision(standing=Standing.MAY_CLAIM, reason=f"attempt {descent.attempt} continues the log")

@@ -1,0 +1,416 @@
+"""The tracker: what is under way, and the last **completed** remote generation of each tier.
+
+A SQLite journal that only a replicating process opens.  It never runs ahead of a
+tier's log: completion is recorded after the commit entry was read back.  Losing it
+loses no more than the parts in flight; it is rebuilt by reading the logs.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Self
+
+from replicate.errors import LocalDisk
+from replicate.layout import GenerationId
+from tiers.clock import Clock, rfc3339
+from tiers.effects import Effect, effect
+from tiers.protocol import Key, Part, Upload, UploadId
+
+SCHEMA_VERSION = 1
+NETWORK_FILESYSTEMS = ("nfs", "nfs4", "fuse", "lustre", "cifs", "smb3", "9p", "ceph", "glusterfs", "beegfs")
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS tier(
+    name TEXT PRIMARY KEY, term INTEGER NOT NULL, claim_nonce TEXT NOT NULL, attempt_id TEXT NOT NULL,
+    fenced TEXT, seen_slot INTEGER, seen_sha256 TEXT) STRICT;
+CREATE TABLE IF NOT EXISTS plan(
+    tier TEXT NOT NULL, generation TEXT NOT NULL, term INTEGER NOT NULL, nonce TEXT NOT NULL,
+    started_at TEXT NOT NULL, part_size INTEGER, PRIMARY KEY(tier, generation)) STRICT;
+CREATE TABLE IF NOT EXISTS object(
+    tier TEXT NOT NULL, generation TEXT NOT NULL, path TEXT NOT NULL, upload_id TEXT, upload_part_size INTEGER,
+    verified_by TEXT, PRIMARY KEY(tier, generation, path)) STRICT;
+CREATE TABLE IF NOT EXISTS part(
+    tier TEXT NOT NULL, generation TEXT NOT NULL, path TEXT NOT NULL, upload_id TEXT NOT NULL,
+    number INTEGER NOT NULL, size INTEGER NOT NULL, etag TEXT NOT NULL,
+    PRIMARY KEY(tier, generation, path, upload_id, number)) STRICT;
+CREATE TABLE IF NOT EXISTS completed(
+    tier TEXT NOT NULL, generation TEXT NOT NULL, slot INTEGER NOT NULL, manifest_sha256 TEXT NOT NULL,
+    bytes INTEGER NOT NULL, at TEXT NOT NULL, PRIMARY KEY(tier, generation)) STRICT;
+CREATE TABLE IF NOT EXISTS skipped(
+    tier TEXT NOT NULL, generation TEXT NOT NULL, reason TEXT NOT NULL, at TEXT NOT NULL,
+    PRIMARY KEY(tier, generation)) STRICT;
+CREATE TABLE IF NOT EXISTS abandoned(
+    tier TEXT NOT NULL, prefix TEXT NOT NULL, reason TEXT NOT NULL, at TEXT NOT NULL,
+    PRIMARY KEY(tier, prefix)) STRICT;
+CREATE TABLE IF NOT EXISTS usage(
+    day TEXT NOT NULL, tier TEXT NOT NULL, class TEXT NOT NULL, requests INTEGER NOT NULL, bytes_up INTEGER NOT NULL,
+    bytes_down INTEGER NOT NULL, PRIMARY KEY(day, tier, class)) STRICT;
+"""
+
+
+class Journal(StrEnum):
+    """SQLite's journal mode: WAL needs shared memory, which network file systems lack."""
+
+    WAL = "wal"
+    ROLLBACK = "delete"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldTerm:
+    """The term that this tracker's store claimed on a tier; ``fenced`` says why it no longer may write."""
+
+    term: int
+    claim_nonce: str
+    attempt_id: str
+    fenced: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedUpload:
+    """A generation that is under way to a tier; its prefix is resumed after a restart."""
+
+    generation: GenerationId
+    term: int
+    nonce: str
+    started_at: str
+    part_size: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """A generation whose commit entry was read back."""
+
+    generation: GenerationId
+    slot: int
+    manifest_sha256: str
+    total_bytes: int
+    at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """The furthest slot of a log that this tracker has seen, and the digest of its bytes."""
+
+    slot: int
+    sha256: str
+
+
+def journal_mode_for(folder: Path, mounts: str) -> Journal:
+    """Choose the journal mode by the type of the file system that ``folder`` lies on.
+
+    ``mounts`` is the text of ``/proc/mounts``.
+    """
+    best, kind = "", ""
+    for line in mounts.splitlines():
+        fields = line.split()
+        if len(fields) < 3:  # noqa: PLR2004 - device, mount point, type
+            continue
+        point = fields[1].replace("\\040", " ")
+        inside = folder == Path(point) or Path(point) in folder.parents
+        if inside and len(point) >= len(best):
+            best, kind = point, fields[2]
+    return Journal.ROLLBACK if kind.partition(".")[0] in NETWORK_FILESYSTEMS else Journal.WAL
+
+
+class Tracker:
+    """The open journal.  Safe from several threads; every change is one durable transaction."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
+        self._connection = connection
+        self._lock = threading.RLock()
+        self._clock = clock
+        self.path = path
+        self.rebuilt_from: Path | None = None
+
+    @classmethod
+    def open(cls, folder: Path, clock: Clock) -> Self:
+        """Open or create ``tracker.sqlite``; a damaged one is set aside, never deleted, and started anew."""
+        path = folder / "tracker.sqlite"
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                return cls(_connect(path), path, clock)
+            except sqlite3.DatabaseError as error:
+                if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
+                    raise
+                aside = _set_aside(path, clock)
+                tracker = cls(_connect(path), path, clock)
+                tracker.rebuilt_from = aside
+                return tracker
+        except (OSError, sqlite3.Error) as error:
+            raise LocalDisk(
+                f"the tracker {path} cannot be opened: {error}",
+                hint="check space and permissions there, or put it elsewhere with state_dir in ckptier.toml",
+            ) from error
+
+    def close(self) -> None:
+        """Close the journal."""
+        with self._lock:
+            self._connection.close()
+
+    @contextmanager
+    def _change(self, what: str) -> Iterator[sqlite3.Connection]:
+        """One transaction: durable when the block ends, undone when it raises."""
+        with self._lock:
+            try:
+                with effect(Effect.TRANSACTION, what), self._connection:
+                    self._connection.execute("BEGIN IMMEDIATE")
+                    yield self._connection
+            except sqlite3.Error as error:
+                raise LocalDisk(
+                    f"the tracker {self.path} cannot be written ({what}): {error}",
+                    hint="free space on that file system; nothing that was acknowledged is lost",
+                ) from error
+
+    def _rows(self, query: str, *values: object) -> list[tuple[object, ...]]:
+        with self._lock:
+            return self._connection.execute(query, values).fetchall()
+
+    def term(self, tier: str) -> HeldTerm | None:
+        """Return the term held on a tier, if one ever was."""
+        rows = self._rows("SELECT term, claim_nonce, attempt_id, fenced FROM tier WHERE name=? AND term>0", tier)
+        if not rows:
+            return None
+        term, nonce, attempt, fenced = rows[0]
+        return HeldTerm(
+            term=_int(term),
+            claim_nonce=str(nonce),
+            attempt_id=str(attempt),
+            fenced=None if fenced is None else str(fenced),
+        )
+
+    def hold_term(self, tier: str, *, term: int, claim_nonce: str, attempt_id: str) -> None:
+        """Record a claim that was read back; uploads planned under other terms are abandoned."""
+        with self._change(f"hold term {term} on {tier}") as db:
+            db.execute(
+                "INSERT INTO tier(name, term, claim_nonce, attempt_id) VALUES(?,?,?,?) ON CONFLICT(name) DO UPDATE "
+                "SET term=excluded.term, claim_nonce=excluded.claim_nonce, attempt_id=excluded.attempt_id, fenced=NULL",
+                (tier, term, claim_nonce, attempt_id),
+            )
+
+    def fence(self, tier: str, reason: str) -> None:
+        """Record that this store may no longer write to a tier; only a new attempt or a takeover lifts it."""
+        with self._change(f"fenced on {tier}") as db:
+            db.execute("UPDATE tier SET fenced=? WHERE name=?", (reason, tier))
+
+    def seen(self, tier: str) -> Seen | None:
+        """Return the furthest slot seen of a tier's log."""
+        rows = self._rows("SELECT seen_slot, seen_sha256 FROM tier WHERE name=? AND seen_slot IS NOT NULL", tier)
+        return Seen(slot=_int(rows[0][0]), sha256=str(rows[0][1])) if rows else None
+
+    def planned(self, tier: str) -> tuple[PlannedUpload, ...]:
+        """Return what is under way to a tier."""
+        rows = self._rows("SELECT generation, term, nonce, started_at, part_size FROM plan WHERE tier=?", tier)
+        return tuple(
+            PlannedUpload(
+                generation=GenerationId.parse(str(generation)),
+                term=_int(term),
+                nonce=str(nonce),
+                started_at=str(started),
+                part_size=None if part_size is None else _int(part_size),
+            )
+            for generation, term, nonce, started, part_size in rows
+        )
+
+    def begin(self, tier: str, planned: PlannedUpload) -> None:
+        """Journal a plan before anything remote is done for it."""
+        with self._change(f"plan {planned.generation} to {tier}") as db:
+            db.execute(
+                "INSERT INTO plan(tier, generation, term, nonce, started_at, part_size) VALUES(?,?,?,?,?,?)",
+                (
+                    tier,
+                    str(planned.generation),
+                    planned.term,
+                    planned.nonce,
+                    planned.started_at,
+                    planned.part_size,
+                ),
+            )
+
+    def abandon(self, tier: str, planned: PlannedUpload, prefix: str, reason: str) -> None:
+        """Give up a plan; its prefix is remembered so that its orphans can be collected."""
+        with self._change(f"abandon {planned.generation} to {tier}") as db:
+            db.execute(
+                "INSERT OR REPLACE INTO abandoned VALUES(?,?,?,?)", (tier, prefix, reason, rfc3339(self._clock.now()))
+            )
+            _forget(db, tier, planned.generation)
+
+    def upload_of(self, tier: str, generation: GenerationId, path: str, key: Key, size: int) -> Upload | None:
+        """Return the upload that was begun for a file, if one was."""
+        rows = self._rows(
+            "SELECT upload_id, upload_part_size FROM object "
+            "WHERE tier=? AND generation=? AND path=? AND upload_id IS NOT NULL",
+            tier,
+            str(generation),
+            path,
+        )
+        if not rows:
+            return None
+        return Upload(key=key, upload_id=UploadId(str(rows[0][0])), size=size, part_size=_int(rows[0][1]))
+
+    def upload_begun(self, tier: str, generation: GenerationId, path: str, upload: Upload) -> None:
+        """Journal an upload id."""
+        with self._change(f"upload of {path}") as db:
+            db.execute(
+                "INSERT OR REPLACE INTO object(tier, generation, path, upload_id, upload_part_size) VALUES(?,?,?,?,?)",
+                (tier, str(generation), path, upload.upload_id, upload.part_size),
+            )
+
+    def parts_of(self, tier: str, generation: GenerationId, path: str, upload: Upload) -> dict[int, Part]:
+        """Return the parts whose checksum was accepted, by number."""
+        rows = self._rows(
+            "SELECT number, size, etag FROM part WHERE tier=? AND generation=? AND path=? AND upload_id=?",
+            tier,
+            str(generation),
+            path,
+            upload.upload_id,
+        )
+        return {_int(number): Part(number=_int(number), size=_int(size), etag=str(etag)) for number, size, etag in rows}
+
+    def part_accepted(self, tier: str, generation: GenerationId, path: str, upload: Upload, part: Part) -> None:
+        """Journal a part whose checksum was accepted."""
+        with self._change(f"part {part.number} of {path}") as db:
+            db.execute(
+                "INSERT OR REPLACE INTO part VALUES(?,?,?,?,?,?,?)",
+                (tier, str(generation), path, upload.upload_id, part.number, part.size, part.etag),
+            )
+
+    def verified(self, tier: str, generation: GenerationId) -> dict[str, str]:
+        """Return the files that were verified, and by what."""
+        rows = self._rows(
+            "SELECT path, verified_by FROM object WHERE tier=? AND generation=? AND verified_by IS NOT NULL",
+            tier,
+            str(generation),
+        )
+        return {str(path): str(means) for path, means in rows}
+
+    def object_verified(self, tier: str, generation: GenerationId, path: str, verified_by: str) -> None:
+        """Journal that an object was verified on the tier."""
+        with self._change(f"verified {path}") as db:
+            db.execute(
+                "INSERT INTO object(tier, generation, path, verified_by) VALUES(?,?,?,?) "
+                "ON CONFLICT(tier, generation, path) DO UPDATE SET verified_by=excluded.verified_by, upload_id=NULL",
+                (tier, str(generation), path, verified_by),
+            )
+            db.execute("DELETE FROM part WHERE tier=? AND generation=? AND path=?", (tier, str(generation), path))
+
+    def complete(self, tier: str, completed: Sequence[Completed], seen: Seen) -> None:
+        """Record commits that were read back: the moment from which they count as replicated."""
+        with self._change(f"completed {', '.join(str(item.generation) for item in completed)} on {tier}") as db:
+            for item in completed:
+                db.execute(
+                    "INSERT OR REPLACE INTO completed VALUES(?,?,?,?,?,?)",
+                    (tier, str(item.generation), item.slot, item.manifest_sha256, item.total_bytes, item.at),
+                )
+                db.execute("DELETE FROM skipped WHERE tier=? AND generation=?", (tier, str(item.generation)))
+                _forget(db, tier, item.generation)
+            db.execute(
+                "INSERT INTO tier(name, term, claim_nonce, attempt_id, seen_slot, seen_sha256) VALUES(?,0,'','',?,?) "
+                "ON CONFLICT(name) DO UPDATE SET seen_slot=excluded.seen_slot, seen_sha256=excluded.seen_sha256",
+                (tier, seen.slot, seen.sha256),
+            )
+
+    def uncomplete(self, tier: str, generations: Sequence[GenerationId]) -> None:
+        """Forget completions that the log no longer carries (retired)."""
+        with self._change(f"retired on {tier}") as db:
+            db.executemany(
+                "DELETE FROM completed WHERE tier=? AND generation=?", [(tier, str(item)) for item in generations]
+            )
+
+    def completed(self, tier: str) -> tuple[Completed, ...]:
+        """Return the completed generations of a tier, newest first."""
+        rows = self._rows("SELECT generation, slot, manifest_sha256, bytes, at FROM completed WHERE tier=?", tier)
+        found = [
+            Completed(
+                generation=GenerationId.parse(str(generation)),
+                slot=_int(slot),
+                manifest_sha256=str(digest),
+                total_bytes=_int(size),
+                at=str(at),
+            )
+            for generation, slot, digest, size, at in rows
+        ]
+        return tuple(sorted(found, key=lambda item: item.generation, reverse=True))
+
+    def skip(self, tier: str, generation: GenerationId, reason: str) -> None:
+        """Count a generation that was superseded while it waited."""
+        with self._change(f"skip {generation} on {tier}") as db:
+            db.execute(
+                "INSERT OR IGNORE INTO skipped VALUES(?,?,?,?)",
+                (tier, str(generation), reason, rfc3339(self._clock.now())),
+            )
+
+    def skipped(self, tier: str) -> dict[GenerationId, str]:
+        """Return the generations that were superseded while they waited, with the reason."""
+        rows = self._rows("SELECT generation, reason FROM skipped WHERE tier=?", tier)
+        return {GenerationId.parse(str(generation)): str(reason) for generation, reason in rows}
+
+    def add_usage(self, tier: str, counts: dict[str, tuple[int, int, int]]) -> None:
+        """Add (requests, bytes up, bytes down) by billing class to today's count of a tier."""
+        day = self._clock.now().date().isoformat()
+        with self._change(f"usage of {tier}") as db:
+            for billing, (requests, up, down) in counts.items():
+                db.execute(
+                    "INSERT INTO usage VALUES(?,?,?,?,?,?) ON CONFLICT(day, tier, class) DO UPDATE SET "
+                    "requests=requests+excluded.requests, bytes_up=bytes_up+excluded.bytes_up, "
+                    "bytes_down=bytes_down+excluded.bytes_down",
+                    (day, tier, billing, requests, up, down),
+                )
+
+    def usage(self) -> tuple[tuple[str, str, str, int, int, int], ...]:
+        """Return (day, tier, billing class, requests, bytes up, bytes down), oldest first."""
+        rows = self._rows(
+            "SELECT day, tier, class, requests, bytes_up, bytes_down FROM usage ORDER BY day, tier, class"
+        )
+        return tuple((str(d), str(t), str(c), _int(r), _int(u), _int(n)) for d, t, c, r, u, n in rows)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    mounts = Path("/proc/mounts")
+    mode = journal_mode_for(path.parent.resolve(), mounts.read_text() if mounts.exists() else "")
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    try:
+        connection.execute(f"PRAGMA journal_mode={mode}")
+        connection.execute("PRAGMA synchronous=FULL")
+        _check(connection)
+        connection.executescript(_SCHEMA)
+        connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check(connection: sqlite3.Connection) -> None:
+    """Raise what SQLite itself raises for a file that is not a sound database of ours."""
+    if connection.execute("PRAGMA quick_check").fetchone() != ("ok",):
+        raise sqlite3.DatabaseError("malformed")
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    if version > SCHEMA_VERSION:
+        raise sqlite3.OperationalError(f"it was written by a newer ckptier (schema {version}); update this one")
+
+
+def _set_aside(path: Path, clock: Clock) -> Path:
+    """Keep a damaged journal as evidence, with its side files."""
+    aside = path.with_name(f"{path.name}.bad-{clock.now():%Y%m%dT%H%M%S%f}")
+    path.rename(aside)
+    for suffix in ("-wal", "-shm", "-journal"):
+        side = path.with_name(path.name + suffix)
+        if side.exists():
+            side.rename(aside.with_name(aside.name + suffix))
+    return aside
+
+
+def _forget(db: sqlite3.Connection, tier: str, generation: GenerationId) -> None:
+    for table in ("plan", "object", "part"):
+        db.execute(f"DELETE FROM {table} WHERE tier=? AND generation=?", (tier, str(generation)))  # noqa: S608 - three constants
+
+
+def _int(value: object) -> int:
+    if not isinstance(value, int):
+        raise TypeError(value)
+    return value
