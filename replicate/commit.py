@@ -13,23 +13,20 @@ from pathlib import Path
 from typing import Protocol
 
 from replicate import canonical
-from replicate.errors import CkptierError, Fenced, IntegrityFailure, TrustFailure
-from replicate.layout import FOLD_EVERY, GenerationId, RemoteRun, new_nonce
-from replicate.log import Body, Claim, Commit, Entry, LiveCommit, LogState, LogView
-from replicate.logbook import Logbook, SlotTaken, check_related, read_small
+from replicate.errors import IntegrityFailure
+from replicate.layout import GenerationId, new_nonce
+from replicate.log import Commit, LiveCommit, LogState
+from replicate.logbook import read_small
+from replicate.logwriter import MAX_SLOT_RACES, LogWriter
 from replicate.manifest import MAX_MANIFEST_BYTES, GenerationRecord, Manifest, ManifestObject
 from replicate.plan import Choice, Decision, LocalFact, plan_generations, plan_upload
-from replicate.terms import Descent, Standing, TermDecision, decide_term
-from replicate.tracker import Completed, PlannedUpload, Seen, Tracker
+from replicate.terms import Descent, decide_term
+from replicate.tracker import PlannedUpload
 from replicate.upload import LocalDamage, Progress, Uploader
 from tiers.bodies import BytesBody
-from tiers.clock import Clock, rfc3339
-from tiers.errors import ObjectNotFound, TierError, TierUnavailable
-from tiers.protocol import Tier, Verification
-
-MAX_SLOT_RACES = 64
-HEAD_EVERY = 16
-"""Slots between rewrites of the hint: a reader follows at most that many by GETs."""
+from tiers.clock import rfc3339
+from tiers.errors import TierUnavailable
+from tiers.protocol import Verification
 
 
 class Source(Protocol):
@@ -111,91 +108,38 @@ class Events:
 class Replication:
     """Replicates one run to one tier; keeps the log view between passes so that idling asks nothing."""
 
-    tier: Tier
-    remote: RemoteRun
-    tracker: Tracker
-    clock: Clock
-    writer: str
+    log: LogWriter
     stop: threading.Event
     connections: int = 4
     part_size: int | None = None
     replicate_every: int | None = None
     backlog: int | None = None
     events: Events = field(default_factory=Events)
-    view: LogView | None = None
-    _head_slot: int | None = None
 
-    @property
-    def name(self) -> str:
-        """The tier's name."""
-        return self.tier.name
-
-    def run_pass(self, descent: Descent, sources: Sequence[Source]) -> PassReport:
+    def run_pass(self, descent: Descent, sources: Sequence[Source], *, limit: int | None = None) -> PassReport:
         """Bring the tier up to date with ``sources``; raises on the first failure that is not a generation's own.
 
+        At most ``limit`` generations are sent, so that a daemon can look for a newer one in between.
         Raises TierError, Fenced, TrustFailure, IntegrityFailure (damaged log), LocalDisk, Draining.
         """
-        if self.view is not None and not self._plan(sources, self.view.state)[1]:
-            return PassReport(tier=self.name, decisions=self._plan(sources, self.view.state)[0])
-        self.refresh(descent)
-        decisions, wanted = self._plan(sources, self._state())
+        if self.log.view is not None and not self._plan(sources, self.log.view.state)[1]:
+            return PassReport(tier=self.log.name, decisions=self._plan(sources, self.log.view.state)[0])
+        self.log.refresh(descent)
+        decisions, wanted = self._plan(sources, self.log.state)
         self._count_skipped(decisions)
         if not wanted:
-            return PassReport(tier=self.name, decisions=decisions)
-        self.ensure_term(descent)
+            return PassReport(tier=self.log.name, decisions=decisions)
+        self.log.ensure_term(descent)
         committed: list[Committed] = []
         damaged: list[tuple[GenerationId, str]] = []
-        for source in wanted:
+        for source in wanted[:limit]:
             try:
                 committed.append(self._replicate(descent, source))
             except LocalDamage as error:
                 source.quarantine(error.message)
-                self._abandon(source.fact.id, error.message)
+                self.log.abandon(source.fact.id, error.message)
                 damaged.append((source.fact.id, error.message))
-        return PassReport(tier=self.name, committed=tuple(committed), decisions=decisions, damaged=tuple(damaged))
-
-    def refresh(self, descent: Descent | None = None) -> LogView:
-        """Read what is new in the log, check that it is ours and no shorter than seen, and follow it in the tracker."""
-        first = self.view is None
-        view = self._book.read(self.view)
-        if descent is not None:
-            check_related(view, descent.run_uid, self.name)
-        if first:
-            self._check_not_shorter(view)
-        self.view = view
-        self._reconcile(view)
-        return view
-
-    def ensure_term(self, descent: Descent) -> int:
-        """Return the term held, claiming one where this store may; raises Fenced or TrustFailure."""
-        for _ in range(MAX_SLOT_RACES):
-            held = self.tracker.term(self.name)
-            decision = decide_term(self._state(), held, descent)
-            if decision.standing is Standing.HOLDS and held is not None:
-                return held.term
-            self._refuse(decision)
-            state = self._state()
-            term = state.term + 1 if state else 1
-            entry = self._entry(descent, term, Claim(writer=self.writer))
-            if self._append(entry):
-                self.tracker.hold_term(self.name, term=term, claim_nonce=entry.nonce, attempt_id=descent.attempt_id)
-                self._abandon_other_terms(term)
-                self._hint(force=True)
-                return term
-        raise Fenced(f"{self.name}: the log could not be claimed: other writers keep taking its slots")
-
-    def _refuse(self, decision: TermDecision) -> None:
-        if decision.standing is Standing.FENCED:
-            self.tracker.fence(self.name, decision.reason)
-            raise Fenced(
-                f"{self.name}: another writer has taken over this run: {decision.reason}",
-                hint="stop this daemon; to go on from here run `ckptier restore`, which opens a new attempt",
-            )
-        if decision.standing is Standing.FORKED:
-            raise TrustFailure(
-                f"{self.name}: two lines of descent share a number: {decision.reason}",
-                hint="keep the one that you want with `ckptier restore --generation ID`; nothing was written",
-            )
+        return PassReport(tier=self.log.name, committed=tuple(committed), decisions=decisions, damaged=tuple(damaged))
 
     def _plan(self, sources: Sequence[Source], state: LogState | None) -> tuple[tuple[Decision, ...], list[Source]]:
         by_id = {source.fact.id: source for source in sources}
@@ -204,57 +148,64 @@ class Replication:
             state,
             replicate_every=self.replicate_every,
             backlog=self.backlog,
-            under_way=frozenset(planned.generation for planned in self.tracker.planned(self.name)),
+            under_way=frozenset(planned.generation for planned in self.log.tracker.planned(self.log.name)),
         )
         return decisions, [by_id[one.id] for one in decisions if one.choice is Choice.UPLOAD]
 
     def _count_skipped(self, decisions: Sequence[Decision]) -> None:
-        known = self.tracker.skipped(self.name)
+        known = self.log.tracker.skipped(self.log.name)
         for decision in decisions:
             if decision.choice is Choice.SUPERSEDED and decision.id not in known:
-                self.tracker.skip(self.name, decision.id, decision.reason)
+                self.log.tracker.skip(self.log.name, decision.id, decision.reason)
 
     def _replicate(self, descent: Descent, source: Source) -> Committed:
         with source.lease():
             planned, resumed = self._planned(source)
-            prefix = self.remote.prefix(planned.generation, planned.term, planned.nonce)
-            plan = plan_upload(source.record, prefix, self.tier.capabilities, part_size=planned.part_size)
-            self.events.on_start(self.name, planned.generation, plan.total_bytes)
+            prefix = self.log.remote.prefix(planned.generation, planned.term, planned.nonce)
+            plan = plan_upload(source.record, prefix, self.log.tier.capabilities, part_size=planned.part_size)
+            self.events.on_start(self.log.name, planned.generation, plan.total_bytes)
             uploader = Uploader(
-                self.tier,
-                self.tracker,
+                self.log.tier,
+                self.log.tracker,
                 connections=self.connections,
                 stop=self.stop,
-                on_progress=lambda progress: self.events.on_progress(self.name, planned.generation, progress),
+                on_progress=lambda progress: self.events.on_progress(self.log.name, planned.generation, progress),
             )
-            objects = uploader.upload(plan, source.files, source.changed(), resumed=resumed)
-            self._still_sealed(source)
+            touched = source.changed()
+            objects = uploader.upload(plan, source.files, touched, resumed=resumed)
+            self._still_sealed(source, touched)
             manifest = self._manifest(source, planned, prefix, objects)
             committed = self._commit(descent, source, planned, manifest)
-            self.events.on_commit(self.name, committed)
+            self.events.on_commit(self.log.name, committed)
             return committed
 
     def _planned(self, source: Source) -> tuple[PlannedUpload, bool]:
         """Resume the journalled plan of this term, or journal a new one; nothing remote happens before that."""
-        held = self.tracker.term(self.name)
+        held = self.log.tracker.term(self.log.name)
         term = held.term if held else 0
-        for planned in self.tracker.planned(self.name):
+        for planned in self.log.tracker.planned(self.log.name):
             if planned.generation == source.fact.id and planned.term == term:
                 return planned, True
         planned = PlannedUpload(
             generation=source.fact.id,
             term=term,
             nonce=new_nonce(),
-            started_at=rfc3339(self.clock.now()),
+            started_at=rfc3339(self.log.clock.now()),
             part_size=self.part_size,
         )
-        self.tracker.begin(self.name, planned)
+        self.log.tracker.begin(self.log.name, planned)
         return planned, False
 
-    def _still_sealed(self, source: Source) -> None:
-        """Where the store checked nothing itself, the files must not have been touched meanwhile."""
-        if self.tier.capabilities.verification is not Verification.STORE_SHA256 and source.changed():
-            raise LocalDamage(f"{source.files} was written to while it was uploaded: {', '.join(source.changed()[:3])}")
+    def _still_sealed(self, source: Source, touched_before: tuple[str, ...]) -> None:
+        """Where the store checked nothing itself, no file may have been written to while it was sent.
+
+        Files that were touched before were hashed against their seal by the uploader.
+        """
+        if self.log.tier.capabilities.verification is Verification.STORE_SHA256:
+            return
+        during = sorted(set(source.changed()) - set(touched_before))
+        if during:
+            raise LocalDamage(f"{source.files} was written to while it was uploaded: {', '.join(during[:3])}")
 
     def _manifest(
         self, source: Source, planned: PlannedUpload, prefix: str, objects: tuple[ManifestObject, ...]
@@ -272,21 +223,21 @@ class Replication:
             objects=objects,
             written_at=planned.started_at,
         ).encode()
-        key = self.remote.manifest(prefix)
-        self.tier.put(key, BytesBody(data))
-        if read_small(self.tier, key, MAX_MANIFEST_BYTES) != data:
+        key = self.log.remote.manifest(prefix)
+        self.log.tier.put(key, BytesBody(data))
+        if read_small(self.log.tier, key, MAX_MANIFEST_BYTES) != data:
             raise IntegrityFailure(
-                f"{self.name}: the manifest that was written reads back differently",
+                f"{self.log.name}: the manifest that was written reads back differently",
                 hint="the store returns other bytes than it accepted: run `ckptier check` before trusting it",
             )
         return data
 
     def _commit(self, descent: Descent, source: Source, planned: PlannedUpload, manifest: bytes) -> Committed:
-        prefix = self.remote.prefix(planned.generation, planned.term, planned.nonce)
+        prefix = self.log.remote.prefix(planned.generation, planned.term, planned.nonce)
         body = Commit(
             generation=str(planned.generation),
             parent=source.record.parent,
-            manifest_key=self.remote.manifest(prefix),
+            manifest_key=self.log.remote.manifest(prefix),
             manifest_size=len(manifest),
             manifest_sha256=canonical.sha256(manifest),
             total_bytes=source.record.total_bytes,
@@ -296,23 +247,26 @@ class Replication:
             live = self._live(body)
             if live is not None:
                 return self._acknowledge(planned, body, live, manifest)
-            self._refuse(decide_term(self._state(), self.tracker.term(self.name), descent))
-            self._append(self._entry(descent, planned.term, body))
+            self.log.refuse(decide_term(self.log.state, self.log.tracker.term(self.log.name), descent))
+            self.log.append(self.log.entry(descent, planned.term, body))
         raise TierUnavailable(
-            "the log's next slot could not be taken", tier=self.name, operation="create", key=self.remote.log_prefix
+            "the log's next slot could not be taken",
+            tier=self.log.name,
+            operation="create",
+            key=self.log.remote.log_prefix,
         )
 
     def _live(self, body: Commit) -> LiveCommit | None:
-        state = self._state()
+        state = self.log.state
         return state.find(body.generation) if state else None
 
     def _acknowledge(self, planned: PlannedUpload, body: Commit, live: LiveCommit, manifest: bytes) -> Committed:
         """Tell the tracker, now that the entry was read back; another's commit of it makes our copy an orphan."""
         ours = live.manifest_key == body.manifest_key
         if not ours:
-            self._abandon(planned.generation, f"it was committed in slot {live.slot} under another prefix")
-        self._reconcile(self._view())
-        self._hint()
+            self.log.abandon(planned.generation, f"it was committed in slot {live.slot} under another prefix")
+        self.log.reconcile()
+        self.log.hint()
         return Committed(
             generation=planned.generation,
             outcome=Outcome.COMMITTED if ours else Outcome.ALREADY,
@@ -321,113 +275,6 @@ class Replication:
             objects=live.objects,
             verified_by=tuple(sorted(set(_means(manifest)))),
         )
-
-    def _append(self, entry: Entry) -> bool:
-        """Create the entry in the next slot; False where another stands there, which has been read by then.
-
-        A reply that was lost is settled by reading; where the slot is still empty the
-        same entry is offered once more, since one nonce cannot be committed twice.
-        """
-        try:
-            self.view = self._book.append(self._view(), entry)
-        except SlotTaken:
-            self.view = self._book.read(self._view())
-            return False
-        except TierUnavailable:
-            self.view = self._book.append(self._view(), entry)
-        return True
-
-    def _entry(self, descent: Descent, term: int, body: Body) -> Entry:
-        view = self._view()
-        folded = view.next_slot > 0 and view.next_slot % FOLD_EVERY == 0
-        return Entry(
-            format=1,
-            run=self.remote.run,
-            run_uid=descent.run_uid,
-            slot=view.next_slot,
-            term=term,
-            attempt=descent.attempt,
-            attempt_id=descent.attempt_id,
-            prev=view.last_sha256,
-            nonce=new_nonce(),
-            at=rfc3339(self.clock.now()),
-            body=body,
-            state=view.state if folded else None,
-        )
-
-    def _reconcile(self, view: LogView) -> None:
-        """Make the tracker say what the log says, never more."""
-        known = {item.generation: item for item in self.tracker.completed(self.name)}
-        live = {commit.id: commit for commit in view.live}
-        fresh = [
-            Completed(
-                generation=generation,
-                slot=commit.slot,
-                manifest_sha256=commit.manifest_sha256,
-                total_bytes=commit.total_bytes,
-                at=commit.at,
-            )
-            for generation, commit in live.items()
-            if generation not in known or known[generation].slot != commit.slot
-        ]
-        gone = [generation for generation in known if generation not in live]
-        if gone:
-            self.tracker.uncomplete(self.name, gone)
-        seen = Seen(slot=view.next_slot - 1, sha256=view.last_sha256)
-        if view.next_slot and (fresh or self.tracker.seen(self.name) != seen):
-            self.tracker.complete(self.name, fresh, seen)
-
-    def _check_not_shorter(self, view: LogView) -> None:
-        """Refuse a log that is shorter than, or other than, what this tracker has seen of it."""
-        seen = self.tracker.seen(self.name)
-        if seen is None or any(damage.slot == seen.slot for damage in view.damaged):
-            return
-        known = view.last_sha256 if seen.slot == view.next_slot - 1 else None
-        if known is None and seen.slot < view.next_slot:
-            try:
-                known = canonical.sha256(self._book.entry(seen.slot)[1])
-            except (ObjectNotFound, IntegrityFailure):
-                known = None
-        if known != seen.sha256:
-            raise TrustFailure(
-                f"{self.name}: the log was rolled back: this store has seen slot {seen.slot}, "
-                f"the tier now ends at {view.next_slot - 1} or holds another entry there",
-                hint="somebody restored or emptied the bucket; find out before trusting it (`ckptier explain`)",
-            )
-
-    def _abandon_other_terms(self, term: int) -> None:
-        for planned in self.tracker.planned(self.name):
-            if planned.term != term:
-                self._abandon(planned.generation, f"term {planned.term} is over")
-
-    def _abandon(self, generation: GenerationId, reason: str) -> None:
-        for planned in self.tracker.planned(self.name):
-            if planned.generation == generation:
-                prefix = self.remote.prefix(generation, planned.term, planned.nonce)
-                self.tracker.abandon(self.name, planned, prefix, reason)
-
-    def _hint(self, *, force: bool = False) -> None:
-        """Rewrite head.json now and then; it is a hint, so a failure is told and harmless."""
-        slot = self._view().next_slot - 1
-        if not force and self._head_slot is not None and slot - self._head_slot < HEAD_EVERY:
-            return
-        try:
-            self._book.write_head(slot)
-            self._head_slot = slot
-        except TierError as error:
-            self.events.on_note(self.name, f"head.json was not rewritten (readers follow the log instead): {error}")
-
-    @property
-    def _book(self) -> Logbook:
-        return Logbook(self.tier, self.remote)
-
-    def _view(self) -> LogView:
-        if self.view is None:
-            raise CkptierError("the log was not read yet")
-        return self.view
-
-    def _state(self) -> LogState | None:
-        return self._view().state
 
 
 def _means(manifest: bytes) -> list[str]:
