@@ -69,8 +69,9 @@ class ObjectInfo:
     """What a store says of one object.
 
     ``sha256`` is hex and set only where the store itself computed or checked it: the
-    SHA-256 of the bytes, or for an object of several parts the SHA-256 over the parts'
-    binary SHA-256 digests.  ``etag`` is opaque.  ``modified`` is the store's clock.
+    SHA-256 of the bytes, or for an object that was uploaded in parts (also in one) the
+    SHA-256 over the parts' binary SHA-256 digests.  A digest that the caller stated and
+    nobody checked MUST NOT come back here.  ``etag`` is opaque.  ``modified`` is the store's clock.
     """
 
     key: Key
@@ -133,8 +134,10 @@ class Tier(Protocol):
         """Store ``body`` under ``key``; an object appears whole or not at all.
 
         MUST be safe to repeat with the same bytes.  MUST raise IntegrityError, and store
-        nothing, where the store can see that the bytes are not ``body.sha256``.  When it
-        returns, the object MUST be as durable as the store makes anything.
+        nothing, where the store can see that the bytes are not ``body.sha256``, and where
+        the body is shorter or longer than its size.  An OSError from reading the body is
+        the caller's own failure and passes unchanged.  When it returns, the object MUST be
+        as durable as the store makes anything.
         """
         ...
 
@@ -182,14 +185,15 @@ class Tier(Protocol):
     def begin_upload(self, key: Key, *, size: int, part_size: int) -> Upload:
         """Start an upload of ``size`` bytes in parts of ``part_size`` (the last may be smaller).
 
-        Nothing is visible under ``key`` before ``complete``.
+        Nothing is visible under ``key`` before ``complete``.  A size of 0 is one empty part.
         """
         ...
 
     def put_part(self, upload: Upload, number: int, body: Body) -> Part:
         """Store part ``number`` (from 1); repeating a number replaces it.
 
-        The same digest rule as ``put``.  An upload that is gone is ObjectNotFound.
+        The same rules for the body as in ``put``; its size is that which the number says,
+        else IntegrityError.  An upload that is gone is ObjectNotFound.
         """
         ...
 
@@ -208,8 +212,11 @@ class Tier(Protocol):
     def complete(self, upload: Upload, parts: Sequence[Part]) -> ObjectInfo:
         """Make the object appear, whole, from ``parts`` in number order.
 
-        An upload that is gone is ObjectNotFound: the caller stats the key, since a lost
-        reply of an earlier complete looks the same.
+        MUST refuse parts that are not all of the upload's, each once, as the store holds
+        them (a part that was replaced may be used if it is the one named): IntegrityError
+        where the tier sees it itself, else what the store's refusal maps to, but never
+        TierUnavailable.  Nothing appears then.  An upload that is gone is ObjectNotFound:
+        the caller stats the key, since a lost reply of an earlier complete looks the same.
         """
         ...
 

@@ -1,0 +1,72 @@
+"""Fixtures that several folders share: throw-away credentials, real servers, the fault proxy."""
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import hypothesis
+import pytest
+from support.moto_server import MotoServer
+from support.proxy import FaultProxy
+from support.seaweed import ACCESS_KEY, BUCKET, SECRET_KEY, SeaweedServer, require_weed
+
+hypothesis.settings.register_profile("dev", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev"))
+
+_prefixes = itertools.count(1)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def throw_away_credentials(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Keep every test away from the credentials and settings of whoever runs it."""
+    nowhere = tmp_path_factory.mktemp("aws") / "absent"
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.startswith("AWS_")]:
+            patch.delenv(name)
+        patch.setenv("AWS_ACCESS_KEY_ID", ACCESS_KEY)
+        patch.setenv("AWS_SECRET_ACCESS_KEY", SECRET_KEY)
+        patch.setenv("AWS_CONFIG_FILE", str(nowhere))
+        patch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(nowhere))
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        yield
+
+
+@pytest.fixture(scope="session")
+def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedServer]:
+    """One SeaweedFS for the session, with the bucket BUCKET."""
+    require_weed()
+    directory = tmp_path_factory.mktemp("seaweed")
+    with SeaweedServer(directory, access_key=ACCESS_KEY, secret_key=SECRET_KEY, buckets=(BUCKET,)) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
+    """One moto for the session."""
+    log: Path = tmp_path_factory.mktemp("moto") / "moto.log"
+    with MotoServer(log, bucket=BUCKET) as server:
+        yield server
+
+
+@pytest.fixture
+def bucket() -> str:
+    """Return the bucket that both servers have.
+
+    Shared, because SeaweedFS gives each bucket volumes of its own, and those run out.
+    """
+    return BUCKET
+
+
+@pytest.fixture
+def prefix() -> str:
+    """Return a prefix in the bucket that no other test has."""
+    return f"t{next(_prefixes):05d}"
+
+
+@pytest.fixture
+def proxy(seaweed: SeaweedServer) -> Iterator[FaultProxy]:
+    """Run a fault proxy in front of SeaweedFS."""
+    with FaultProxy(seaweed.port) as running:
+        yield running

@@ -1,0 +1,243 @@
+"""The only retry of the project.
+
+It asks the error, not a string: TierUnavailable is tried again, everything else is an
+answer.  Two exceptions, each for a reason: ``create`` is never repeated, because a repeat
+after a lost reply would lose against itself; and a ``put`` or ``put_part`` whose bytes
+arrived damaged is sent once more, because they may have been damaged on the way.
+"""
+
+import io
+import random
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import BinaryIO, TypeVar, cast
+
+from tiers.bodies import Body
+from tiers.clock import Clock
+from tiers.errors import IntegrityError, TierError, TierUnavailable
+from tiers.protocol import Capabilities, Key, ObjectInfo, ObjectPage, Part, PartPage, Tier, Upload
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryPolicy:
+    """How patient a tier is.  Times in seconds.
+
+    The wait before attempt ``n + 1`` is drawn evenly from 0 to ``base * 2**(n - 1)``, at
+    most ``cap``, and is never shorter than the store's own ``retry_after``.  No wait ends
+    after ``deadline`` has passed since the first attempt.
+    """
+
+    attempts: int = 6
+    base: float = 0.5
+    cap: float = 30.0
+    deadline: float = 300.0
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1 or min(self.base, self.cap, self.deadline) < 0:
+            raise ValueError(f"not a policy: {self}")
+
+
+class _Patience:
+    """What is left of one request's attempts and time."""
+
+    def __init__(self, policy: RetryPolicy, clock: Clock, draw: Callable[[], float], stop: threading.Event) -> None:
+        self._policy = policy
+        self._clock = clock
+        self._draw = draw
+        self._stop = stop
+        self.renew()
+
+    def renew(self) -> None:
+        """Start counting anew."""
+        self._failures = 0
+        self._began = self._clock.monotonic()
+
+    def wait_or_raise(self, error: TierUnavailable) -> None:
+        """Wait before the next attempt, or raise ``error`` where there is to be none."""
+        self._failures += 1
+        if self._failures >= self._policy.attempts or self._stop.is_set():
+            raise error
+        delay = self._draw() * min(self._policy.cap, self._policy.base * 2.0 ** (self._failures - 1))
+        delay = max(delay, error.retry_after or 0.0)
+        if self._clock.monotonic() + delay - self._began > self._policy.deadline:
+            raise error
+        if self._clock.wait(delay, self._stop):
+            raise error
+
+
+class RetryingTier:
+    """``inner``, with patience.
+
+    ``draw`` returns numbers from 0 to 1 (excluded); ``stop`` ends waiting at once, and the
+    request with the error that it last had.
+    """
+
+    def __init__(
+        self,
+        inner: Tier,
+        clock: Clock,
+        policy: RetryPolicy,
+        *,
+        draw: Callable[[], float] = random.random,
+        stop: threading.Event | None = None,
+    ) -> None:
+        self._inner = inner
+        self._clock = clock
+        self._policy = policy
+        self._draw = draw
+        self._stop = stop if stop is not None else threading.Event()
+
+    @property
+    def name(self) -> str:
+        """The name of the tier inside."""
+        return self._inner.name
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The capabilities of the tier inside."""
+        return self._inner.capabilities
+
+    def put(self, key: Key, body: Body) -> ObjectInfo:
+        """Put; damaged in transit is sent once more."""
+        return self._resend(lambda: self._inner.put(key, body))
+
+    def create(self, key: Key, data: bytes) -> ObjectInfo:
+        """Create, once: the caller reads the key to learn what a failure meant."""
+        return self._inner.create(key, data)
+
+    def open(self, key: Key, start: int = 0, length: int | None = None) -> BinaryIO:
+        """Open a stream that goes on where a broken one stopped."""
+        stream = self._retry(lambda: self._inner.open(key, start, length))
+
+        def reopen(position: int) -> BinaryIO:
+            return self._inner.open(key, start + position, None if length is None else length - position)
+
+        return cast("BinaryIO", _ResumingStream(stream, reopen, length, self._patience()))
+
+    def stat(self, key: Key) -> ObjectInfo:
+        """Stat."""
+        return self._retry(lambda: self._inner.stat(key))
+
+    def list_objects(self, prefix: str, token: str | None = None) -> ObjectPage:
+        """List."""
+        return self._retry(lambda: self._inner.list_objects(prefix, token))
+
+    def delete(self, key: Key) -> None:
+        """Delete."""
+        self._retry(lambda: self._inner.delete(key))
+
+    def close(self) -> None:
+        """Close."""
+        self._inner.close()
+
+    def begin_upload(self, key: Key, *, size: int, part_size: int) -> Upload:
+        """Begin; a lost reply leaves an upload that nobody knows, for orphan collection to find."""
+        return self._retry(lambda: self._inner.begin_upload(key, size=size, part_size=part_size))
+
+    def put_part(self, upload: Upload, number: int, body: Body) -> Part:
+        """Put a part; damaged in transit is sent once more."""
+        return self._resend(lambda: self._inner.put_part(upload, number, body))
+
+    def list_parts(self, upload: Upload, token: str | None = None) -> PartPage:
+        """List parts."""
+        return self._retry(lambda: self._inner.list_parts(upload, token))
+
+    def copy_part(self, upload: Upload, number: int, source: ObjectInfo, start: int, length: int) -> Part:
+        """Copy a part."""
+        return self._retry(lambda: self._inner.copy_part(upload, number, source, start, length))
+
+    def complete(self, upload: Upload, parts: Sequence[Part]) -> ObjectInfo:
+        """Complete; ObjectNotFound may mean that an attempt whose reply was lost succeeded: stat the key."""
+        return self._retry(lambda: self._inner.complete(upload, parts))
+
+    def abort(self, upload: Upload) -> None:
+        """Abort."""
+        self._retry(lambda: self._inner.abort(upload))
+
+    def _patience(self) -> _Patience:
+        return _Patience(self._policy, self._clock, self._draw, self._stop)
+
+    def _retry(self, act: Callable[[], Result]) -> Result:
+        patience = self._patience()
+        while True:
+            try:
+                return act()
+            except TierUnavailable as error:
+                patience.wait_or_raise(error)
+
+    def _resend(self, act: Callable[[], Result]) -> Result:
+        try:
+            return self._retry(act)
+        except IntegrityError:
+            return self._retry(act)
+
+
+class _ResumingStream(io.RawIOBase):
+    """A stream that is opened again at the byte it had reached.
+
+    ``length`` is what was asked for, None meaning to the end.  Progress renews the
+    patience: a large object over a bad line may break many times.
+    """
+
+    def __init__(
+        self, stream: BinaryIO, reopen: Callable[[int], BinaryIO], length: int | None, patience: _Patience
+    ) -> None:
+        super().__init__()
+        self._stream: BinaryIO | None = stream
+        self._reopen = reopen
+        self._length = length
+        self._patience = patience
+        self._position = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """Return up to ``size`` bytes, empty only at the end; all that is left where it is None or negative."""
+        if size is None or size < 0:
+            return self.readall()
+        if size == 0 or self._position == self._length:
+            return b""
+        while True:
+            try:
+                data = self._current().read(size)
+            except TierUnavailable as error:
+                self._drop()
+                self._patience.wait_or_raise(error)
+                continue
+            if data:
+                self._position += len(data)
+                self._patience.renew()
+            return data
+
+    def readall(self) -> bytes:
+        """Return all that is left."""
+        return b"".join(iter(lambda: self.read(1 << 20), b""))
+
+    def readinto(self, buffer: object, /) -> int:
+        view = memoryview(cast("bytearray", buffer)).cast("B")
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._drop()
+        super().close()
+
+    def _current(self) -> BinaryIO:
+        if self.closed:
+            raise ValueError("I/O operation on closed file")
+        if self._stream is None:
+            self._stream = self._reopen(self._position)
+        return self._stream
+
+    def _drop(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            with suppress(TierError, OSError):  # its bytes were handed out or will be asked for again
+                stream.close()

@@ -1,0 +1,194 @@
+"""What goes to an S3 store and what comes back, each watched."""
+
+import hashlib
+import io
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Protocol, cast
+
+from urllib3.exceptions import HTTPError
+
+from tiers.bodies import Body
+from tiers.errors import IntegrityError, TierUnavailable
+from tiers.s3_sdk import BotoCoreError
+
+SKIP_CHUNK = 1 << 20
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """What an error is about."""
+
+    tier: str
+    operation: str
+    key: str
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields that every TierError takes."""
+        return {"tier": self.tier, "operation": self.operation, "key": self.key}
+
+
+class SentBody:
+    """A local body on its way out; remembers a failure to read it.
+
+    The SDK reports whatever goes wrong while it sends as a failed connection, which would
+    be retried for ever: ``failure`` tells a broken local file from a broken network.
+    """
+
+    def __init__(self, reader: BinaryIO, size: int, where: Where) -> None:
+        self._reader = reader
+        self._size = size
+        self._where = where
+        self._position = 0
+        self.failure: Exception | None = None
+
+    def __len__(self) -> int:
+        """Size in bytes, so that the SDK need not seek to learn it."""
+        return self._size
+
+    def read(self, size: int = -1) -> bytes:
+        """Read at most the bytes that were declared; an early end is an error, not EOF."""
+        left = self._size - self._position
+        wanted = left if size < 0 else min(size, left)
+        if wanted == 0:
+            return b""
+        try:
+            data = self._reader.read(wanted)
+        except OSError as error:
+            self.failure = error
+            raise
+        if not data:
+            message = f"the body ended after {self._position} of {self._size} bytes"
+            self.failure = IntegrityError(message, **self._where.fields())
+            raise self.failure
+        self._position += len(data)
+        return data
+
+    def tell(self) -> int:
+        """Position in bytes."""
+        return self._position
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Move; the SDK rewinds after it hashed a body for its signature."""
+        self._position = self._reader.seek(offset, whence)
+        return self._position
+
+
+class DigestedBody:
+    """A body whose SHA-256 had to be computed by reading it once more."""
+
+    def __init__(self, body: Body) -> None:
+        self._body = body
+        with body.open() as reader:
+            self.sha256: str | None = hashlib.file_digest(cast("Any", reader), "sha256").hexdigest()
+
+    @property
+    def size(self) -> int:
+        """Number of bytes."""
+        return self._body.size
+
+    def open(self) -> BinaryIO:
+        """Return a new reader."""
+        return self._body.open()
+
+
+class Answer(Protocol):
+    """The part of botocore's StreamingBody that is used."""
+
+    def read(self, amt: int | None = None) -> bytes:
+        """Read at most ``amt`` bytes."""
+        ...
+
+    def close(self) -> None:
+        """Close the connection if it is not drained."""
+        ...
+
+
+class ObjectStream(io.RawIOBase):
+    """Exactly ``length`` bytes of an answer after ``skip``; ending early is TierUnavailable."""
+
+    def __init__(self, answer: Answer, *, skip: int, length: int, where: Where) -> None:
+        super().__init__()
+        self._answer = answer
+        self._skip = skip
+        self._left = length
+        self._where = where
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read up to ``size`` bytes, or all that are left."""
+        if self._skip:
+            self._skip_start()
+        if size is None or size < 0:
+            return b"".join(iter(lambda: self._take(min(self._left, SKIP_CHUNK)), b""))
+        return self._take(min(self._left, size))
+
+    def readall(self) -> bytes:
+        """Read all that is left."""
+        return self.read(-1)
+
+    def readinto(self, buffer: "memoryview[int] | bytearray") -> int:  # type: ignore[override]
+        """Fill the start of ``buffer``; 0 at the end."""
+        view = memoryview(buffer).cast("B")
+        data = self.read(len(view))
+        view[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        """Release the connection."""
+        if not self.closed:
+            self._answer.close()
+        super().close()
+
+    def _skip_start(self) -> None:
+        while self._skip:
+            self._skip -= len(self._receive(min(self._skip, SKIP_CHUNK)))
+
+    def _take(self, size: int) -> bytes:
+        if size == 0:
+            return b""
+        data = self._receive(size)
+        self._left -= len(data)
+        return data
+
+    def _receive(self, size: int) -> bytes:
+        try:
+            data = self._answer.read(size)
+        except (BotoCoreError, HTTPError, OSError) as error:
+            message = f"the connection broke with {self._left} bytes to come ({type(error).__name__})"
+            raise TierUnavailable(message, **self._where.fields()) from error
+        if not data:
+            raise TierUnavailable(f"the answer ended with {self._left} bytes to come", **self._where.fields())
+        return data
+
+
+def range_header(start: int, length: int | None) -> str | None:
+    """Return the Range header for a range that is not empty, or None for a whole object."""
+    if length is None:
+        return f"bytes={start}-" if start else None
+    return f"bytes={start}-{start + length - 1}"
+
+
+def object_stream(response: Mapping[str, Any], start: int, length: int | None, where: Where) -> ObjectStream:
+    """Return a stream over the range that was asked for, whatever the store made of the request.
+
+    A store may answer a range with 206, with 200 and the whole object, or (rclone) with
+    200 and the range: what the answer holds is read from Content-Range, never from the
+    status.  IntegrityError, with the connection released, where it is less than was asked.
+    """
+    answer: Answer = response["Body"]
+    size = int(response["ContentLength"])
+    found = _CONTENT_RANGE.fullmatch(response.get("ContentRange", ""))
+    first, total = (int(found[1]), found[3]) if found else (0, str(size))
+    end = first + size
+    wanted_end = start + length if length is not None else int(total) if total.isdecimal() else end
+    if first > start or end < wanted_end or wanted_end < start or (start and start == wanted_end):
+        answer.close()
+        message = f"the store has bytes {first} to {end} of {total}, wanted were {start} to {wanted_end}"
+        raise IntegrityError(message, **where.fields(), hint="the object is shorter than recorded: verify this tier")
+    return ObjectStream(answer, skip=start - first, length=wanted_end - start, where=where)

@@ -1,0 +1,359 @@
+"""The filesystem under a volume tier: errno table, keys as paths, durable steps.
+
+Every step that makes something durable says why; functions here raise OSError, which
+:class:`tiers.volume.VolumeTier` translates by the one table below.
+"""
+
+import ctypes
+import errno
+import fcntl
+import os
+import secrets
+import stat
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tiers import effects
+from tiers.errors import (
+    AccessDenied,
+    CapacityExceeded,
+    ObjectExists,
+    ObjectNotFound,
+    TierError,
+    TierUnavailable,
+    Unsupported,
+)
+
+HIDDEN = ".ckptier"
+"""Folder below the root for what is not an object yet; never listed, never a key."""
+
+_ATTEMPTS = 5
+"""How often a folder may vanish under a write (a delete elsewhere removes empty ones) before it is an error."""
+
+_AT_FDCWD = -100
+_RENAME_NOREPLACE = 1
+
+_PERMISSION = "check owner, mode and mount options of the volume for this user"
+_ROOM = "make room on the volume or raise its quota"
+_PASSING = "the volume does not answer as it should; it is tried again"
+_NAMES = "on a volume, names are at most 255 bytes and a key cannot also be the folder of another key"
+_FILESYSTEM = "this filesystem lacks what a volume needs; use another one"
+
+ERRNO_TABLE: Mapping[int, tuple[type[TierError], str]] = {
+    errno.ENOENT: (ObjectNotFound, ""),
+    errno.EEXIST: (ObjectExists, ""),
+    errno.EACCES: (AccessDenied, _PERMISSION),
+    errno.EPERM: (AccessDenied, _PERMISSION),
+    errno.EROFS: (AccessDenied, "the volume is mounted read-only"),
+    errno.ELOOP: (AccessDenied, "symbolic links below the root are not followed: remove the link"),
+    errno.ENOSPC: (CapacityExceeded, _ROOM),
+    errno.EDQUOT: (CapacityExceeded, _ROOM),
+    errno.EFBIG: (CapacityExceeded, "the file would be larger than the filesystem or `ulimit -f` allows"),
+    errno.EMLINK: (CapacityExceeded, "too many links or folders in one folder"),
+    errno.EISDIR: (Unsupported, _NAMES),
+    errno.ENOTDIR: (Unsupported, _NAMES),
+    errno.ENOTEMPTY: (Unsupported, _NAMES),
+    errno.ENAMETOOLONG: (Unsupported, _NAMES),
+    errno.EXDEV: (Unsupported, "another filesystem is mounted below the root: make it a tier of its own"),
+    errno.EINVAL: (Unsupported, _FILESYSTEM),
+    errno.ENOSYS: (Unsupported, _FILESYSTEM),
+    errno.EOPNOTSUPP: (Unsupported, _FILESYSTEM),
+    **dict.fromkeys(
+        (
+            errno.EAGAIN,
+            errno.EBUSY,
+            errno.ECONNABORTED,
+            errno.ECONNREFUSED,
+            errno.ECONNRESET,
+            errno.EHOSTDOWN,
+            errno.EHOSTUNREACH,
+            errno.EINTR,
+            errno.EIO,
+            errno.EMFILE,
+            errno.ENETDOWN,
+            errno.ENETUNREACH,
+            errno.ENFILE,
+            errno.ENODEV,
+            errno.ENOLCK,
+            errno.ENOMEM,
+            errno.ENOTCONN,
+            errno.ENXIO,
+            errno.EPIPE,
+            errno.EREMOTEIO,
+            errno.ESHUTDOWN,
+            errno.ESTALE,
+            errno.ETIMEDOUT,
+        ),
+        (TierUnavailable, _PASSING),
+    ),
+}
+"""What each errno means to the caller, and what to tell the operator.  An errno that is not here is a TierError."""
+
+
+_NAMES_OF_ERRNOS = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP", errno.EAGAIN: "EAGAIN"}  # two have two names
+
+
+def translate(error: OSError, *, tier: str, operation: str, key: str) -> TierError:
+    """Return the tier's error for an OSError."""
+    kind, hint = ERRNO_TABLE.get(error.errno or 0, (TierError, "an unexpected answer of the filesystem"))
+    name = _NAMES_OF_ERRNOS.get(error.errno or 0, "no errno")
+    message = f"{error.strerror or error} [{name}]"
+    return kind(message, tier=tier, operation=operation, key=key, hint=hint)
+
+
+def failure(number: int, path: Path) -> OSError:
+    """Return the OSError that the system would raise."""
+    return OSError(number, os.strerror(number), str(path))
+
+
+def etag_of(info: os.stat_result) -> str:
+    """Name the bytes of a file: replacing or touching it gives another name."""
+    return f"{info.st_ino:x}-{info.st_size:x}-{info.st_mtime_ns:x}"
+
+
+def write_all(fd: int, data: memoryview | bytes, offset: int) -> None:
+    """Write all of ``data`` at ``offset``; a write may take less than it is given."""
+    view = memoryview(data)
+    while view:
+        count = os.pwrite(fd, view, offset)
+        view, offset = view[count:], offset + count
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable, where its filesystem knows that notion."""
+    try:
+        effects.fsync_directory(path)
+    except OSError as error:
+        # Some network filesystems refuse fsync on a directory because each change to it
+        # is durable when it returns; an error of the device has another number.
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            raise
+
+
+def lock(fd: int, mode: int) -> bool:
+    """Take a lock that ends with the process; BlockingIOError where it is held, False where there are no locks."""
+    try:
+        fcntl.flock(fd, mode | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+            raise
+        return False
+    return True
+
+
+def remove_folder(path: Path) -> None:
+    """Remove a folder of files; others may be doing the same."""
+    with suppress(FileNotFoundError):
+        for entry in path.iterdir():
+            effects.unlink(entry)
+        path.rmdir()
+
+
+def sweep(folder: Path) -> None:
+    """Remove temporary files that nobody writes any more, and uploads that were being removed.
+
+    A file is taken for abandoned where its lock is free.  Should that be wrong (locks that
+    do not reach other machines), its writer fails with TierUnavailable and begins anew.
+    """
+    for path in folder.iterdir():
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except IsADirectoryError:
+            remove_folder(path)
+            continue
+        except FileNotFoundError:
+            continue
+        try:
+            if lock(fd, fcntl.LOCK_EX):
+                effects.unlink(path)
+        except BlockingIOError:
+            continue
+        finally:
+            os.close(fd)
+
+
+def rename_new(source: Path, target: Path) -> None:
+    """Rename, or raise FileExistsError where the target exists: put-if-absent without hard links."""
+    function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
+    if function is None:
+        raise failure(errno.ENOSYS, target)
+    with effects.effect(effects.Effect.RENAME, str(target)):
+        if function(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE) != 0:
+            raise failure(ctypes.get_errno(), target)
+
+
+class VolumeRoot:
+    """The folder that a volume tier lives in."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._swept = False
+        self._durable: set[tuple[Path, int, int]] = set()
+
+    def is_there(self) -> bool:
+        """Tell whether the root can be looked at and is a folder."""
+        try:
+            return stat.S_ISDIR(self.path.stat().st_mode)
+        except OSError:
+            return False  # whatever the reason, nothing can be said of what is below
+
+    def locate(self, components: Sequence[str]) -> Path:
+        """Return the path of a key whose folders exist and are no symbolic links (ELOOP)."""
+        path = self.path
+        for component in components[:-1]:
+            path /= component
+            if stat.S_ISLNK(path.lstat().st_mode):
+                raise failure(errno.ELOOP, path)
+        return path / components[-1]
+
+    def ensure(self, components: Sequence[str]) -> Path:
+        """Return a folder below the root, made where it is missing, and durable.
+
+        A name is durable once the folder that holds it was fsynced.  That holds as well
+        for folders that were found: whoever made them may have died before their fsync.
+        It is done once for each folder that this object sees.
+        """
+        path = self.path
+        for component in components:
+            parent, path = path, path / component
+            made = False
+            try:
+                info = path.lstat()
+            except FileNotFoundError:
+                with suppress(FileExistsError):  # another writer was faster
+                    path.mkdir()
+                    made = True
+                info = path.lstat()
+            if not stat.S_ISDIR(info.st_mode):
+                raise failure(errno.ELOOP if stat.S_ISLNK(info.st_mode) else errno.ENOTDIR, path)
+            identity = (path, info.st_dev, info.st_ino)
+            if made or identity not in self._durable:
+                sync_directory(parent)
+                self._durable.add(identity)
+        return path
+
+    def new_temporary(self) -> tuple[int, Path]:
+        """Open a new file that is not an object yet, with the mode that the umask leaves.
+
+        Its lock says that somebody still writes it.  The first call removes what killed
+        writers left behind.
+        """
+        folder = self.ensure((HIDDEN, "tmp"))
+        if not self._swept:
+            self._swept = True
+            sweep(folder)
+        while True:
+            path = folder / secrets.token_hex(16)
+            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            try:
+                lock(fd, fcntl.LOCK_EX)
+            except BlockingIOError:  # somebody sweeps, and was faster than the lock
+                os.close(fd)
+                continue
+            if os.fstat(fd).st_nlink:
+                return fd, path
+            os.close(fd)
+
+    def publish(self, source: Path, components: Sequence[str]) -> None:
+        """Rename a fsynced file to its key, replacing what is there, and make the name durable."""
+        identity = source.lstat()
+        for attempt in range(1, _ATTEMPTS + 1):
+            folder = self.ensure(components[:-1])
+            target = folder / components[-1]
+            self._clear(target)
+            try:
+                effects.rename(source, target)
+                break
+            except FileNotFoundError:
+                # A network volume may say ENOENT although the source is there (look again
+                # and repeat), or because its reply was lost and the repeat found it gone.
+                if _same_file(target, identity):
+                    break
+                if attempt == _ATTEMPTS or not source.exists():
+                    raise
+        sync_directory(folder)
+
+    def publish_new(self, source: Path, components: Sequence[str]) -> None:
+        """Give a fsynced file its key if that is free (FileExistsError), and make the name durable."""
+        identity = source.lstat()
+        for attempt in range(1, _ATTEMPTS + 1):
+            folder = self.ensure(components[:-1])
+            target = folder / components[-1]
+            try:
+                _link_or_rename(source, target)
+                break
+            except OSError as error:
+                # A lost reply, repeated by the client's kernel, looks like a refusal; the link
+                # count of a name that only this call knows tells.
+                if _link_count(source) > 1 or _same_file(target, identity):
+                    break
+                if isinstance(error, FileExistsError):
+                    self._clear(target)
+                    if _exists(target):
+                        raise
+                elif not isinstance(error, FileNotFoundError) or attempt == _ATTEMPTS or not source.exists():
+                    raise
+        else:
+            raise failure(errno.EBUSY, target)
+        sync_directory(folder)
+        effects.unlink(source)
+
+    def remove_empty(self, components: Sequence[str]) -> None:
+        """Remove the folders above a key that are empty, innermost first."""
+        for depth in range(len(components) - 1, 0, -1):
+            try:
+                self.path.joinpath(*components[:depth]).rmdir()
+            except OSError:
+                return  # in use, already gone, or not ours to remove: an empty folder is not content
+
+    @staticmethod
+    def _clear(target: Path) -> None:
+        """Remove an empty folder where an object is to stand; refuse a full one (EISDIR) and a link (ELOOP)."""
+        try:
+            mode = target.lstat().st_mode
+        except FileNotFoundError:
+            return
+        if stat.S_ISLNK(mode):
+            raise failure(errno.ELOOP, target)
+        if stat.S_ISDIR(mode):
+            try:
+                target.rmdir()
+            except FileNotFoundError:
+                return
+            except OSError as error:
+                raise failure(errno.EISDIR, target) from error
+
+
+def _exists(path: Path) -> bool:
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _same_file(path: Path, identity: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(path.lstat(), identity)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+
+
+def _link_count(path: Path) -> int:
+    try:
+        return path.lstat().st_nlink
+    except FileNotFoundError:
+        return 0
+
+
+def _link_or_rename(source: Path, target: Path) -> None:
+    try:
+        effects.link(source, target)
+    except OSError as error:
+        if error.errno not in (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK):
+            raise
+        rename_new(source, target)
+        return
+    if _link_count(source) == 1 and not _same_file(target, source.lstat()):
+        raise failure(errno.EOPNOTSUPP, target)  # a "link" that is a copy proves nothing
