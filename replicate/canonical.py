@@ -12,12 +12,14 @@ from typing import Any
 from replicate.errors import IntegrityFailure
 
 MAX_DEPTH = 32
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
-_BRACKET = re.compile(rb"[\[\]{}]")
+# One that never ends takes all the rest: a search from each of its quotes would be quadratic.
+_STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
+_BRACKET = re.compile(r"[\[\]{}]")
 
 
 def dump(document: Any) -> bytes:
     """Encode; raises TypeError or ValueError for what has no canonical form."""
+    _refuse_floats(document)
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
@@ -30,10 +32,14 @@ def load(data: bytes, *, what: str, max_bytes: int) -> dict[str, Any]:
     """Decode a JSON object that came from elsewhere; refuse what is huge, deep or no object."""
     if len(data) > max_bytes:
         raise IntegrityFailure(f"{what} has {len(data)} bytes, more than the {max_bytes} that one may have")
-    if _depth(data) > MAX_DEPTH:
+    try:
+        text = data.decode()  # json would also take UTF-16, UTF-32 and lone surrogates
+    except UnicodeDecodeError as error:
+        raise IntegrityFailure(f"{what} is not UTF-8: {error.reason} at byte {error.start}") from error
+    if _depth(text) > MAX_DEPTH:
         raise IntegrityFailure(f"{what} is nested more than {MAX_DEPTH} deep")
     try:
-        document = json.loads(data, object_pairs_hook=_unique)
+        document = json.loads(text, object_pairs_hook=_unique, parse_float=_no_float, parse_constant=_no_float)
     except (ValueError, RecursionError) as error:
         raise IntegrityFailure(f"{what} is not valid JSON: {error}") from error
     if not isinstance(document, dict):
@@ -48,10 +54,27 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return document
 
 
-def _depth(data: bytes) -> int:
+def _no_float(spelling: str) -> float:
+    raise ValueError(f"{spelling[:40]} is no integer")
+
+
+def _refuse_floats(document: Any) -> None:
+    """Raise TypeError where a float hides: it could be written, and not read again."""
+    pending = [document]
+    while pending:
+        value = pending.pop()
+        if isinstance(value, float):
+            raise TypeError(f"{value} has no canonical form: write it as a string")
+        if isinstance(value, dict):
+            pending.extend(value.values())
+        elif isinstance(value, (list, tuple)):
+            pending.extend(value)
+
+
+def _depth(text: str) -> int:
     """Deepest nesting, found without recursion so that a hostile document cannot exhaust the stack."""
     depth = deepest = 0
-    for match in _BRACKET.finditer(_STRING.sub(b"", data)):
-        depth += 1 if match[0] in b"[{" else -1
+    for match in _BRACKET.finditer(_STRING.sub("", text)):
+        depth += 1 if match[0] in "[{" else -1
         deepest = max(deepest, depth)
     return deepest

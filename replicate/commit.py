@@ -12,15 +12,17 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol
 
+from pydantic import ValidationError
+
 from replicate import canonical
 from replicate.errors import IntegrityFailure
 from replicate.layout import GenerationId, new_nonce
 from replicate.log import Commit, LiveCommit, LogState
 from replicate.logbook import read_small
 from replicate.logwriter import MAX_SLOT_RACES, LogWriter
-from replicate.manifest import MAX_MANIFEST_BYTES, GenerationRecord, Manifest, ManifestObject
+from replicate.manifest import MAX_GENERATION_BYTES, MAX_MANIFEST_BYTES, GenerationRecord, Manifest, ManifestObject
 from replicate.plan import Choice, Decision, LocalFact, plan_generations, plan_upload
-from replicate.terms import Descent, decide_term
+from replicate.terms import Descent, Standing, decide_term
 from replicate.tracker import PlannedUpload
 from replicate.upload import LocalDamage, Progress, Uploader
 from tiers.bodies import BytesBody
@@ -56,7 +58,7 @@ class Source(Protocol):
         """Paths whose stat identity is not what sealing saw."""
         ...
 
-    def lease(self) -> AbstractContextManager[None]:
+    def lease(self) -> AbstractContextManager[object]:
         """Hold the files against rotation."""
         ...
 
@@ -211,18 +213,20 @@ class Replication:
         self, source: Source, planned: PlannedUpload, prefix: str, objects: tuple[ManifestObject, ...]
     ) -> bytes:
         """Write the manifest and read it back.  Its bytes follow from the journal, so repeating writes the same."""
-        generation = canonical.load(source.record_bytes, what="generation.json", max_bytes=MAX_MANIFEST_BYTES)
-        data = Manifest(
-            format=1,
-            run_uid=source.record.run_uid,
-            term=planned.term,
-            nonce=planned.nonce,
-            prefix=prefix,
-            generation=generation,
-            generation_sha256=canonical.sha256(source.record_bytes),
-            objects=objects,
-            written_at=planned.started_at,
-        ).encode()
+        try:
+            data = Manifest(
+                format=1,
+                run_uid=source.record.run_uid,
+                term=planned.term,
+                nonce=planned.nonce,
+                prefix=prefix,
+                generation=canonical.load(source.record_bytes, what="generation.json", max_bytes=MAX_GENERATION_BYTES),
+                generation_sha256=canonical.sha256(source.record_bytes),
+                objects=objects,
+                written_at=planned.started_at,
+            ).encode()
+        except (ValidationError, IntegrityFailure) as error:
+            raise LocalDamage(f"generation.json of {planned.generation} is not what was sealed: {error}") from error
         key = self.log.remote.manifest(prefix)
         self.log.tier.put(key, BytesBody(data))
         if read_small(self.log.tier, key, MAX_MANIFEST_BYTES) != data:
@@ -247,14 +251,16 @@ class Replication:
             live = self._live(body)
             if live is not None:
                 return self._acknowledge(planned, body, live, manifest)
-            self.log.refuse(decide_term(self.log.state, self.log.tracker.term(self.log.name), descent))
-            self.log.append(self.log.entry(descent, planned.term, body))
-        raise TierUnavailable(
-            "the log's next slot could not be taken",
-            tier=self.log.name,
-            operation="create",
-            key=self.log.remote.log_prefix,
-        )
+            decision = decide_term(self.log.state, self.log.tracker.term(self.log.name), descent)
+            self.log.refuse(decision)
+            if decision.standing is not Standing.HOLDS:
+                raise self._passing(f"the term was lost on the way, the next pass claims one: {decision.reason}")
+            if self.log.append(self.log.entry(descent, planned.term, body)) and self._live(body) is None:
+                raise IntegrityFailure(f"{self.log.name}: the log does not accept the commit of {body.generation}")
+        raise self._passing("the log's next slot could not be taken")
+
+    def _passing(self, message: str) -> TierUnavailable:
+        return TierUnavailable(message, tier=self.log.name, operation="create", key=self.log.remote.log_prefix)
 
     def _live(self, body: Commit) -> LiveCommit | None:
         state = self.log.state

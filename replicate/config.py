@@ -23,7 +23,7 @@ class Section(BaseModel):
 class TierConfig(Section):
     """One ``[[tier]]``.  Sizes in bytes, times in seconds, ``replicate_every`` in updates."""
 
-    name: Annotated[str, Field(pattern=r"\A[a-z0-9][a-z0-9._-]{0,62}\Z")]
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
     url: str
     endpoint_url: str | None = None
     region: str | None = None
@@ -37,11 +37,16 @@ class TierConfig(Section):
     connections: Annotated[int, Field(ge=1, le=64)] = 4
     accept_advisory: bool = False
 
+    @field_validator("url", "endpoint_url")
+    @classmethod
+    def _no_secret_in_url(cls, url: str | None) -> str | None:
+        if url is not None and "@" in url.partition("://")[2].partition("/")[0]:
+            raise ValueError("holds credentials: leave them to the environment or the SDK's own files")
+        return url
+
     @field_validator("url")
     @classmethod
-    def _no_secret_in_url(cls, url: str) -> str:
-        if "@" in url.partition("://")[2].partition("/")[0]:
-            raise ValueError("holds credentials: leave them to the environment or the SDK's own files")
+    def _url_has_a_scheme(cls, url: str) -> str:
         if "://" not in url:
             raise ValueError("is not a URL: write file:///absolute/path, s3://bucket/prefix or memory://name")
         return url
@@ -128,6 +133,8 @@ def load_config(path: Path) -> Config:
         raise ConfigInvalid(f"{path} cannot be read: {error}") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigInvalid(f"{path} is not valid TOML: {error}", hint="correct the line that is named") from error
+    if "source" in document:
+        raise ConfigInvalid(f"{path}: source: unknown key", hint="remove it")
     try:
         return Config.model_validate({**document, "source": path.resolve()})
     except ValidationError as error:

@@ -25,6 +25,8 @@ _GENERATION = re.compile(r"a(\d{4,9})-g(\d{6,12})-u(\d{12,18})-([0-9a-f]{8})")
 _LOG_KEY = re.compile(r"(\d{12})\.json")
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 _MAX_ENCODED_NAME = 200
+_MAX_ENCODED_PATH = 700
+"""Leaves room in the 1,024 bytes of a key for our own prefix (at most 180) and the tier's."""
 
 
 def run_name(text: str) -> RunName:
@@ -67,8 +69,13 @@ def new_nonce() -> str:
 
 
 def encode_path(path: str) -> str:
-    """Turn a manifest path into the tail of a key: plain letters stay, others become ``%XX``."""
-    return "/".join(map(_encode_name, path.split("/")))
+    """Turn a manifest path into the tail of a key: plain letters stay, others become ``%XX``.
+
+    A name or a whole path that gets too long becomes ``~`` and its SHA-256; the two cannot
+    meet, since a path that long has a slash and a name has none.
+    """
+    encoded = "/".join(map(_encode_name, path.split("/")))
+    return encoded if len(encoded) <= _MAX_ENCODED_PATH else _digest_name(path)
 
 
 def _encode_name(name: str) -> str:
@@ -76,8 +83,12 @@ def _encode_name(name: str) -> str:
         letter if letter in _PLAIN else "".join(f"%{byte:02X}" for byte in letter.encode()) for letter in name
     )
     if len(encoded) > _MAX_ENCODED_NAME:
-        return "~" + hashlib.sha256(name.encode()).hexdigest()
+        return _digest_name(name)
     return encoded
+
+
+def _digest_name(text: str) -> str:
+    return "~" + hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

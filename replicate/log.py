@@ -16,7 +16,7 @@ from pydantic import Field
 from replicate import canonical
 from replicate.errors import IntegrityFailure
 from replicate.layout import FOLD_EVERY, GenerationId
-from replicate.manifest import Count, Record, Sha256, Text, parse
+from replicate.manifest import Count, GenerationText, Record, Sha256, Text, parse
 
 MAX_ENTRY_BYTES = 32 * 1024 * 1024
 NO_ENTRY = "0" * 64
@@ -35,7 +35,7 @@ class Commit(Record):
     """A generation exists on this tier from here on."""
 
     kind: Literal["commit"] = "commit"
-    generation: str
+    generation: GenerationText
     parent: str | None
     manifest_key: str
     manifest_size: Count
@@ -48,7 +48,7 @@ class Retire(Record):
     """A generation no longer counts; its bytes go after a delay."""
 
     kind: Literal["retire"] = "retire"
-    generation: str
+    generation: GenerationText
     manifest_key: str
     reason: Text
 
@@ -57,7 +57,7 @@ class Pin(Record):
     """A generation must not be retired."""
 
     kind: Literal["pin"] = "pin"
-    generation: str
+    generation: GenerationText
     reason: Text
 
 
@@ -65,7 +65,7 @@ class Unpin(Record):
     """Takes a pin back."""
 
     kind: Literal["unpin"] = "unpin"
-    generation: str
+    generation: GenerationText
 
 
 class Void(Record):
@@ -82,7 +82,7 @@ Body = Annotated[Claim | Commit | Retire | Pin | Unpin | Void, Field(discriminat
 class LiveCommit(Record):
     """A commit that stands; part of the folded state."""
 
-    generation: str
+    generation: GenerationText
     parent: str | None
     slot: Count
     term: Count
@@ -320,11 +320,25 @@ class LogView:
 
     def extended(self, entry: Entry, data: bytes) -> "LogView":
         """Return the view after one more entry."""
-        state, verdict = fold(self.state, entry)
+        state, verdict = fold(self._onto(entry), entry)
         return replace(
             self,
-            state=state,
+            state=state if verdict is Verdict.APPLIED else self.state,
             next_slot=entry.slot + 1,
             last_sha256=canonical.sha256(data),
             refused=self.refused if verdict is Verdict.APPLIED else (*self.refused, (entry.slot, verdict)),
         )
+
+    def _onto(self, entry: Entry) -> LogState | None:
+        """Return the state to fold an entry onto.
+
+        A commit of a term that no readable claim opened, after a damaged slot, proves that
+        the claim stood there: without this, one damaged claim would hide all that follows.
+        """
+        state = self.state
+        implies = self.damaged and isinstance(entry.body, Commit | Retire)
+        if not implies or (state is not None and (entry.run_uid != state.run_uid or entry.term <= state.term)):
+            return state
+        if state is None:
+            return LogState(run_uid=entry.run_uid, term=entry.term, writer="", claim_nonce="")
+        return state.model_copy(update={"term": entry.term, "writer": "", "claim_nonce": ""})

@@ -5,7 +5,6 @@ follows the tail by GETs until a slot is not there; a LIST is only the fallback 
 hint that is missing or wrong.  Damaged slots are reported and stepped over.
 """
 
-import json
 from dataclasses import replace
 
 from replicate import canonical
@@ -17,15 +16,25 @@ from tiers.errors import ObjectExists, ObjectNotFound, TierError, TierUnavailabl
 from tiers.protocol import Key, Tier, walk
 
 MAX_HEAD_BYTES = 4096
+MAX_SLOT = 10**12
+"""A slot has twelve digits in its key."""
 
 
 def read_small(tier: Tier, key: Key, max_bytes: int) -> bytes:
     """Read a whole small object; IntegrityFailure where it is larger than it may be."""
-    with tier.open(key) as stream:
-        data = stream.read(max_bytes + 1)
+    data = _read_up_to(tier, key, max_bytes + 1)
     if len(data) > max_bytes:
         raise IntegrityFailure(f"{key} is larger than the {max_bytes} bytes that it may have")
     return data
+
+
+def _read_up_to(tier: Tier, key: Key, limit: int) -> bytes:
+    """Read an object to its end or to ``limit`` bytes; a raw stream may give less than it is asked for."""
+    data = bytearray()
+    with tier.open(key) as stream:
+        while len(data) < limit and (piece := stream.read(limit - len(data))):
+            data += piece
+    return bytes(data)
 
 
 class Logbook:
@@ -99,11 +108,11 @@ class Logbook:
 
     def _hint(self) -> int | None:
         try:
-            document = json.loads(read_small(self.tier, self.remote.head, MAX_HEAD_BYTES))
-            slot = document["slot"]
-        except (ObjectNotFound, IntegrityFailure, ValueError, KeyError, TypeError):
+            data = read_small(self.tier, self.remote.head, MAX_HEAD_BYTES)
+            slot = canonical.load(data, what="head.json", max_bytes=MAX_HEAD_BYTES).get("slot")
+        except (ObjectNotFound, IntegrityFailure):
             return None  # a hint that is absent or damaged says nothing: the listing does
-        return slot if isinstance(slot, int) and slot >= 0 else None
+        return slot if isinstance(slot, int) and 0 <= slot < MAX_SLOT else None
 
     def _from_base(self, hint: int) -> LogView | None:
         """Start at the last folded slot at or before the hint; None where that cannot be read."""
@@ -126,7 +135,7 @@ class Logbook:
 
     def _step(self, view: LogView) -> LogView:
         slot = view.next_slot
-        data = read_small(self.tier, self.remote.log(slot), MAX_ENTRY_BYTES)
+        data = _read_up_to(self.tier, self.remote.log(slot), MAX_ENTRY_BYTES + 1)
         try:
             entry = parse_entry(data, slot=slot, run=self.remote.run)
         except IntegrityFailure as error:

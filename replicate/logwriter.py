@@ -64,6 +64,7 @@ class LogWriter:
             held = self.tracker.term(self.name)
             decision = decide_term(self.state, held, descent)
             if decision.standing is Standing.HOLDS and held is not None:
+                self._abandon_other_terms(held.term)  # a process killed right after its claim left them
                 return held.term
             self.refuse(decision)
             state = self.state
@@ -97,12 +98,13 @@ class LogWriter:
         same entry is offered once more, since one nonce cannot be committed twice.
         """
         try:
-            self.view = self._book.append(self._view(), entry)
+            try:
+                self.view = self._book.append(self._view(), entry)
+            except TierUnavailable:
+                self.view = self._book.append(self._view(), entry)
         except SlotTaken:
             self.view = self._book.read(self._view())
             return False
-        except TierUnavailable:
-            self.view = self._book.append(self._view(), entry)
         return True
 
     def entry(self, descent: Descent, term: int, body: Body) -> Entry:

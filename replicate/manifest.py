@@ -7,27 +7,38 @@ the bounds below, because a bucket is not a trusted place.
 """
 
 import hashlib
-import re
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from replicate import canonical
 from replicate.digests import combine
-from replicate.errors import CapabilityMissing, IntegrityFailure
+from replicate.errors import CapabilityMissing, IntegrityFailure, UsageError
 from replicate.layout import GenerationId
 from replicate.paths import check_paths
+from tiers.checks import is_key
 
 FORMAT = 1
 MAX_GENERATION_BYTES = 64 * 1024 * 1024
 MAX_MANIFEST_BYTES = 128 * 1024 * 1024
 MAX_FILES = 1_000_000
 
-Sha256 = Annotated[str, Field(pattern=r"\A[0-9a-f]{64}\Z")]
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
 Text = Annotated[str, Field(max_length=4096)]
 T = TypeVar("T", bound="Record")
-_KEY = re.compile(r"[A-Za-z0-9._/%~-]{1,1024}")
+
+
+def _parses(text: str) -> str:
+    try:
+        GenerationId.parse(text)
+    except UsageError as error:
+        raise ValueError(error.message) from error
+    return text
+
+
+GenerationText = Annotated[str, AfterValidator(_parses)]
+"""A generation id in a document: one that does not parse makes the document damaged."""
 
 
 class Record(BaseModel):
@@ -76,7 +87,7 @@ class GenerationRecord(Record):
     """``generation.json``.  ``save_milliseconds`` is how long writing and sealing took."""
 
     format: Literal[1]
-    id: str
+    id: GenerationText
     run: str
     run_uid: str
     attempt: Count
@@ -173,7 +184,7 @@ class Manifest(Record):
         if len({item.key for item in self.objects}) != len(self.objects):
             raise ValueError("two objects share a key")
         for item in self.objects:
-            if not _KEY.fullmatch(item.key) or not item.key.startswith(self.prefix):
+            if not is_key(item.key) or not item.key.startswith(self.prefix):
                 raise ValueError(f"key {item.key[:200]!r} lies outside the generation's prefix")
         return self
 

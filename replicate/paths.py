@@ -14,7 +14,7 @@ MAX_PATH_BYTES = 1024
 MAX_NAME_BYTES = 255
 MAX_DEPTH = 64
 _DRIVE = re.compile(r"^[A-Za-z]:")
-_RESERVED = re.compile(r"^(con|prn|aux|nul|com[0-9¹²³]|lpt[0-9¹²³])(\..*)?$", re.IGNORECASE)
+_RESERVED = re.compile(r"^(con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³]) *(\..*)?$", re.IGNORECASE)
 
 
 class UnsafePath(IntegrityFailure):
@@ -46,7 +46,9 @@ def check_paths(files: Iterable[str], directories: Iterable[str] = ()) -> None:
             raise UnsafePath(f"paths {taken[folded]!r} and {path!r} are the same, or differ in letter case only")
         taken[folded] = path
         for end in (index for index, letter in enumerate(path) if letter == "/"):
-            parents.setdefault(fold(path[:end]), path[:end])
+            parent = parents.setdefault(fold(path[:end]), path[:end])
+            if parent != path[:end]:
+                raise UnsafePath(f"directories {parent!r} and {path[:end]!r} differ in letter case or spelling only")
     for folded, parent in parents.items():
         if folded in taken:
             raise UnsafePath(f"path {taken[folded]!r} is a file or an empty directory, and {parent!r} a directory")

@@ -4,16 +4,16 @@ Nothing here reads a clock, a disk or a tier, so ``--dry-run`` prints exactly wh
 run would do, and the cost model counts the requests that really happen.
 """
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from replicate.digests import combine
 from replicate.errors import CapabilityMissing
 from replicate.layout import GenerationId, RemoteRun
 from replicate.log import LogState
 from replicate.manifest import GenerationRecord, SealedFile
-from tiers.protocol import Capabilities, Key
+from tiers.protocol import Capabilities, Key, Verification
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,20 +43,29 @@ class ObjectPlan:
 
     @property
     def stored_sha256(self) -> str | None:
-        """What a store that checked every part reports for the object; None where not known yet."""
+        """What a store that checked every part reports for the object; None where not known yet.
+
+        An upload in parts is reported as the digest over its parts' digests, even where it has one part.
+        """
         digests = [part.sha256 for part in self.parts if part.sha256 is not None]
         if len(digests) != len(self.parts):
             return None
-        return combine(digests)
+        if not self.part_size:
+            return digests[0]
+        return hashlib.sha256(b"".join(map(bytes.fromhex, digests))).hexdigest()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UploadPlan:
-    """Everything that one generation needs on one tier, before any of it is sent."""
+    """Everything that one generation needs on one tier, before any of it is sent.
+
+    ``read_back`` tells that every object is read once more, since the tier attests nothing stronger.
+    """
 
     generation: GenerationId
     prefix: str
     objects: tuple[ObjectPlan, ...]
+    read_back: bool = False
 
     @property
     def total_bytes(self) -> int:
@@ -66,7 +75,8 @@ class UploadPlan:
     @property
     def requests(self) -> int:
         """Requests that an undisturbed upload makes for data (manifest and log come on top)."""
-        return sum(1 if item.part_size == 0 else len(item.parts) + 2 for item in self.objects)
+        sent = sum(1 if item.part_size == 0 else len(item.parts) + 2 for item in self.objects)
+        return sent + (len(self.objects) if self.read_back else 0)
 
 
 def plan_upload(
@@ -80,7 +90,8 @@ def plan_upload(
     objects = tuple(
         _plan_object(file, remote.object(prefix, file.path), capabilities, part_size) for file in record.files
     )
-    return UploadPlan(generation=record.generation, prefix=prefix, objects=objects)
+    read_back = capabilities.verification is not Verification.STORE_SHA256
+    return UploadPlan(generation=record.generation, prefix=prefix, objects=objects, read_back=read_back)
 
 
 def _plan_object(file: SealedFile, key: Key, can: Capabilities, wanted: int | None) -> ObjectPlan:
@@ -118,7 +129,13 @@ def choose_part_size(file: SealedFile, can: Capabilities, wanted: int | None) ->
     size = max(wanted or file.leaf_size, can.min_part)
     while -(-file.size // size) > can.max_parts:
         size *= 2
-    return min(size, can.max_part)
+    size = min(size, can.max_part)
+    if -(-file.size // size) > can.max_parts:
+        raise CapabilityMissing(
+            f"{file.path} has {file.size} bytes, more than {can.max_parts} parts of at most {can.max_part} hold",
+            hint="save the checkpoint in more than one file (sharded), or take another tier for this run",
+        )
+    return size
 
 
 class Choice(StrEnum):

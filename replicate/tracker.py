@@ -168,7 +168,13 @@ class Tracker:
 
     def _rows(self, query: str, *values: object) -> list[tuple[object, ...]]:
         with self._lock:
-            return self._connection.execute(query, values).fetchall()
+            try:
+                return self._connection.execute(query, values).fetchall()
+            except sqlite3.Error as error:
+                raise LocalDisk(
+                    f"the tracker {self.path} cannot be read: {error}",
+                    hint="check that disk; a tracker that is removed is rebuilt from the tiers",
+                ) from error
 
     def term(self, tier: str) -> HeldTerm | None:
         """Return the term held on a tier, if one ever was."""

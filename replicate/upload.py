@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from replicate.digests import BLOCK, CountedSha256, digest_range, leaf_ranges
-from replicate.errors import CkptierError, IntegrityFailure
+from replicate.errors import CkptierError, IntegrityFailure, LocalDisk
 from replicate.manifest import ManifestObject, SealedFile
 from replicate.plan import ObjectPlan, PartPlan, UploadPlan
 from replicate.tracker import Tracker
@@ -91,6 +91,7 @@ class _Run:
         self.resumed = resumed
         self.failed = threading.Event()
         self.lock = threading.Lock()
+        self.slots = threading.BoundedSemaphore(self.connections)  # both pools send: only together are they bounded
         self.done_bytes = 0
 
     def execute(self) -> tuple[ManifestObject, ...]:
@@ -116,7 +117,7 @@ class _Run:
 
     def _count(self, size: int) -> None:
         with self.lock:
-            self.done_bytes += size
+            self.done_bytes = min(self.done_bytes + size, self.plan.total_bytes)  # what is sent again counts once
             progress = Progress(done_bytes=self.done_bytes, total_bytes=self.plan.total_bytes)
         self.on_progress(progress)
 
@@ -124,13 +125,20 @@ class _Run:
         if item.path in self.changed or self.tier.capabilities.verification is not Verification.STORE_SHA256:
             self._check_local(item, force=item.path in self.changed)
         if item.second_hash:
-            item = digest_parts(item, self.source / item.path)
-        if self.resumed:
-            means = self._already_there(item)
-            if means is not None:
-                self._count(item.file.size)
-                return self._record(item, means, journal=known is None)
-        return self._record(item, self._send_until_proved(item), journal=True)
+            item = self._with_digests(item)
+        there = self._already_there(item) if self.resumed else None
+        if there is not None:
+            self._count(item.file.size)
+        means = there or self._send_until_proved(item)
+        # A manifest may be there already, with what was journalled: no proof since then may change its bytes.
+        return self._record(item, Verification(known) if known else means, journal=known is None or there is None)
+
+    def _with_digests(self, item: ObjectPlan) -> ObjectPlan:
+        path = self.source / item.path
+        try:
+            return digest_parts(item, path)
+        except OSError as error:
+            raise LocalDamage(f"{path} cannot be read: {error}") from error
 
     def _send_until_proved(self, item: ObjectPlan) -> Verification:
         resends = 0
@@ -142,6 +150,12 @@ class _Run:
                 resends += 1
                 if resends > RESENDS:
                     raise
+            except OSError as error:  # tiers raise TierError: it was reading our own file that failed
+                self._check_local(item, force=True)
+                raise LocalDisk(
+                    f"{self.source / item.path} could not be read: {error}",
+                    hint="check that disk; the next pass tries again",
+                ) from error
 
     def _record(self, item: ObjectPlan, means: Verification, *, journal: bool) -> ManifestObject:
         if journal:
@@ -159,7 +173,8 @@ class _Run:
     def _already_there(self, item: ObjectPlan) -> Verification | None:
         """Whether an earlier process finished this object: size alone never counts."""
         try:
-            info = self.tier.stat(item.key)
+            with self.slots:
+                info = self.tier.stat(item.key)
             return self._verify(item, info) if info.size == item.file.size else None
         except (ObjectNotFound, IntegrityError):
             return None  # not there, or not the sealed bytes: it is sent, over what no log entry names yet
@@ -168,7 +183,8 @@ class _Run:
         if item.part_size:
             return self._send_parts(item)
         self._check_stop()
-        info = self.tier.put(item.key, self._body(item, item.parts[0]))
+        with self.slots:
+            info = self.tier.put(item.key, self._body(item, item.parts[0]))
         self._count(item.file.size)
         return info
 
@@ -185,16 +201,20 @@ class _Run:
                 futures.append(self.parts.submit(self._send_part, item, upload, part))
         accepted |= {part.number: part for part in _gather(futures)}
         self._check_stop()
-        try:
-            return self.tier.complete(upload, [accepted[part.number] for part in item.parts])
-        except ObjectNotFound:
-            # A complete whose reply was lost looks like an upload that never was: the object tells.
-            return self.tier.stat(item.key)
+        with self.slots:
+            try:
+                return self.tier.complete(upload, [accepted[part.number] for part in item.parts])
+            except ObjectNotFound:
+                # A complete whose reply was lost looks like an upload that never was: the object tells.
+                return self.tier.stat(item.key)
 
     def _send_part(self, item: ObjectPlan, upload: Upload, part: PartPlan) -> Part:
-        self._check_stop()
         try:
-            accepted = self.tier.put_part(upload, part.number, self._body(item, part))
+            with self.slots:
+                self._check_stop()
+                accepted = self.tier.put_part(upload, part.number, self._body(item, part))
+        except (IntegrityError, OSError):
+            raise  # the object's own affair: it is looked at and sent again
         except BaseException:
             self.failed.set()
             raise
@@ -212,14 +232,16 @@ class _Run:
         upload = self.tracker.upload_of(*where, item.key, item.file.size)
         if upload is not None and upload.part_size == item.part_size:
             try:
-                listed = list(all_parts(self.tier, upload))
+                with self.slots:
+                    listed = list(all_parts(self.tier, upload))
             except ObjectNotFound:
                 listed = []
                 upload = None
             if upload is not None:
                 journalled = self.tracker.parts_of(*where, upload)
                 return upload, {part.number: part for part in listed if _counts(part, item, journalled)}
-        upload = self.tier.begin_upload(item.key, size=item.file.size, part_size=item.part_size)
+        with self.slots:
+            upload = self.tier.begin_upload(item.key, size=item.file.size, part_size=item.part_size)
         self.tracker.upload_begun(*where, upload)
         return upload, {}
 
@@ -238,7 +260,8 @@ class _Run:
             if info.sha256 is not None:
                 self._compare_digest(item, info.sha256)
                 return Verification.STORE_SHA256
-        self._read_back(item)
+        with self.slots:
+            self._read_back(item)
         return Verification.READ_BACK
 
     def _compare_digest(self, item: ObjectPlan, stored: str) -> None:
@@ -256,7 +279,12 @@ class _Run:
                 self._check_stop()
                 count = min(left, BLOCK)
                 _fill(local, memoryview(ours)[:count])
-                _fill(remote, memoryview(theirs)[:count])
+                try:
+                    _fill(remote, memoryview(theirs)[:count])
+                except OSError as error:
+                    raise IntegrityError(
+                        "the object is too short", tier=self.tier.name, operation="verify", key=item.key
+                    ) from error
                 if (ours if count == BLOCK else ours[:count]) != (theirs if count == BLOCK else theirs[:count]):
                     raise IntegrityError(
                         f"the tier hands out other bytes near {item.file.size - left}",

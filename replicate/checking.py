@@ -1,0 +1,190 @@
+"""``ckptier check``: is everything in place, told before it is needed.
+
+Each check names what was tried and what came of it.  One scratch object per tier is
+created, created again (which has to be refused), read back and deleted.
+"""
+
+import os
+import shutil
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from replicate.config import Config
+from replicate.errors import CkptierError, ExitCode, from_tier_error
+from replicate.generation.lineage import read_lineage
+from replicate.layout import RemoteRun, new_nonce
+from replicate.logbook import Logbook, check_related, read_small
+from tiers.errors import AccessDenied, ObjectExists, ObjectNotFound, TierError, Unsupported
+from tiers.protocol import Fencing, Key, Tier
+
+
+class Grade(StrEnum):
+    """How a check ended."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was tried.  ``hint`` says what to do where it is not ok."""
+
+    place: str
+    subject: str
+    grade: Grade
+    detail: str
+    hint: str = ""
+    exit_code: ExitCode = ExitCode.OK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckReport:
+    """Everything that was tried, in order."""
+
+    run: str
+    findings: tuple[Finding, ...]
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """The code of the first failure; warnings do not count."""
+        failed = [finding.exit_code for finding in self.findings if finding.grade is Grade.FAILED]
+        return failed[0] if failed else ExitCode.OK
+
+
+def check_store(config: Config) -> list[Finding]:
+    """Look at the local store: writable, its history readable, space for another generation."""
+    root = config.local.root
+    present = next(folder for folder in (root, *root.parents) if folder.exists())
+    if not present.is_dir() or not os.access(present, os.W_OK | os.X_OK):
+        return [
+            Finding(
+                place="store",
+                subject="writable",
+                grade=Grade.FAILED,
+                detail=f"{present} is not a folder that this user may write to",
+                hint="change `store` in ckptier.toml or the folder's permissions",
+                exit_code=ExitCode.DISK,
+            )
+        ]
+    found = [Finding(place="store", subject="writable", grade=Grade.OK, detail=str(root))]
+    try:
+        lineage = read_lineage(config.local)
+    except CkptierError as error:
+        return [*found, failed("store", "lineage", error)]
+    words = f"run {lineage.run_uid}, attempt {lineage.attempt}" if lineage else "nothing published yet"
+    found.append(Finding(place="store", subject="lineage", grade=Grade.OK, detail=words))
+    found.append(_space(root, present))
+    return found
+
+
+def _space(root: Path, present: Path) -> Finding:
+    """Whether the next generation fits beside the newest one."""
+    free = shutil.disk_usage(present).free
+    newest = max(root.glob("generations/*"), default=None)
+    need = sum(file.stat().st_size for file in newest.rglob("*") if file.is_file()) if newest else 0
+    enough = free > need
+    return Finding(
+        place="store",
+        subject="space",
+        grade=Grade.OK if enough else Grade.WARNING,
+        detail=f"{free} bytes free, the newest generation takes {need}",
+        hint="" if enough else "make room: the next save would not fit",
+    )
+
+
+def check_tier(tier: Tier, remote: RemoteRun, run_uid: str | None) -> list[Finding]:
+    """Try one tier: log readable, history ours, put-if-absent kept, written bytes read back."""
+    try:
+        view = Logbook(tier, remote).read()
+        words = f"{len(view.live)} generations, log ends at slot {view.next_slot - 1}" if view.state else "empty"
+        found = [Finding(place=tier.name, subject="reads", grade=Grade.OK, detail=words)]
+        if run_uid is not None:
+            check_related(view, run_uid, tier.name)
+        if view.damaged:
+            slots = ", ".join(str(damage.slot) for damage in view.damaged)
+            found.append(
+                Finding(
+                    place=tier.name,
+                    subject="log",
+                    grade=Grade.FAILED,
+                    detail=f"slots {slots} are damaged",
+                    hint="intact generations can still be restored; see `ckptier verify`",
+                    exit_code=ExitCode.INTEGRITY,
+                )
+            )
+        return [*found, *_writes(tier, remote), _meaning(tier)]
+    except TierError as error:
+        return [failed(tier.name, "answers", from_tier_error(error))]
+    except CkptierError as error:
+        return [failed(tier.name, "history", error)]
+
+
+def _writes(tier: Tier, remote: RemoteRun) -> list[Finding]:
+    """Create a scratch object twice: the second has to be refused, or two writers could both commit."""
+    key = Key(f"{remote.run}/checks/{new_nonce()}.json")
+    data = b'{"scratch":true}\n'
+    tier.create(key, data)
+    found = []
+    try:
+        tier.create(key, b'{"scratch":"second"}\n')
+        won_twice = True
+    except ObjectExists:
+        won_twice = False
+    except Unsupported:
+        won_twice = True
+    same = read_small(tier, key, 4096) == data
+    if won_twice or not same:
+        found.append(
+            Finding(
+                place=tier.name,
+                subject="put-if-absent",
+                grade=Grade.FAILED,
+                detail="a second create on one key was accepted: two writers could overwrite each other",
+                hint="use one writer only and say so with accept_advisory = true, or take another tier",
+                exit_code=ExitCode.CAPABILITY,
+            )
+        )
+    else:
+        found.append(Finding(place=tier.name, subject="put-if-absent", grade=Grade.OK, detail="one creator wins"))
+    found.append(_cleanup(tier, key))
+    return found
+
+
+def _cleanup(tier: Tier, key: Key) -> Finding:
+    try:
+        tier.delete(key)
+    except (AccessDenied, ObjectNotFound) as error:
+        return Finding(
+            place=tier.name,
+            subject="deletes",
+            grade=Grade.WARNING,
+            detail=f"this key may not delete ({error.message}); {key} stays",
+            hint="that is safe for a writer; use another key for deleting old generations",
+        )
+    return Finding(place=tier.name, subject="deletes", grade=Grade.OK, detail="the scratch object is gone")
+
+
+def _meaning(tier: Tier) -> Finding:
+    can = tier.capabilities
+    advisory = can.fencing is Fencing.ADVISORY
+    return Finding(
+        place=tier.name,
+        subject="proof",
+        grade=Grade.WARNING if advisory else Grade.OK,
+        detail=f"objects are verified by {can.verification}, writers are kept apart by {can.fencing}",
+        hint="advisory mode is safe for a single writer only" if advisory else "",
+    )
+
+
+def failed(place: str, subject: str, error: CkptierError) -> Finding:
+    """Return the finding for an error."""
+    return Finding(
+        place=place,
+        subject=subject,
+        grade=Grade.FAILED,
+        detail=error.message,
+        hint=error.hint,
+        exit_code=error.exit_code,
+    )

@@ -1,0 +1,1 @@
+"""The command line: parse, one call, render.  No logic lives here."""

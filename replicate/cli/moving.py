@@ -1,0 +1,108 @@
+"""Commands that move bytes: ``replicate``, ``restore``, ``wait``."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from replicate.cli.options import (
+    ConfigOption,
+    GenerationOption,
+    JsonOption,
+    TierOption,
+    VerboseOption,
+    configured,
+    generation_id,
+    replicator,
+)
+from replicate.cli.reporting import reporting
+
+
+def register(app: typer.Typer) -> None:
+    """Add this module's commands."""
+    app.command()(replicate)
+    app.command()(restore)
+    app.command()(wait)
+
+
+def replicate(
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Replicate all that is pending, then exit.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Replicate sealed generations to the tiers, beside training until a signal (or --once).
+
+    SIGTERM finishes what is sealed within drain_seconds; a second signal leaves at once.
+    """
+    with reporting(as_json=as_json, verbose=verbose or not once) as out:
+        from replicate import render  # noqa: PLC0415 - keeps --help fast
+        from replicate.progress import progress_events  # noqa: PLC0415 - as above
+
+        if dry_run:
+            previews = replicator(config).preview()
+            out.show(previews, render.render_preview(previews))
+        elif once:
+            with progress_events(as_json=as_json) as events:
+                report = replicator(config).replicate_once(events)
+            out.show(report, render.render_replicated(report), exit_code=report.exit_code)
+        else:
+            with progress_events(as_json=as_json) as events:
+                out.exit_code = replicator(config).replicate_forever(events)
+
+
+def restore(
+    *,
+    to: Annotated[Path | None, typer.Option("--to", help="Only the files, into this new or empty folder.")] = None,
+    generation: GenerationOption = None,
+    tier: TierOption = None,
+    path: Annotated[list[str] | None, typer.Option("--path", help="With --to: only these paths (patterns).")] = None,
+    accept_older: Annotated[
+        bool, typer.Option("--accept-older", help="Go on although a tier that does not answer may hold a newer one.")
+    ] = False,
+    if_absent: Annotated[bool, typer.Option("--if-absent", help="Do nothing where the store has it already.")] = False,
+    fresh_ok: Annotated[
+        bool, typer.Option("--fresh-ok", help="Exit 0 where provably nothing exists anywhere yet.")
+    ] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 3 instead of falling back to an older one.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; write nothing.")] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Bring back the newest provable generation, into the store by default; exact or not at all."""
+    with reporting(as_json=as_json, verbose=verbose) as out:
+        from replicate.render import render_restored  # noqa: PLC0415 - keeps --help fast
+        from replicate.restore import RestoreRequest  # noqa: PLC0415 - as above
+
+        request = RestoreRequest(
+            generation=generation_id(generation),
+            to=to,
+            tier=tier,
+            accept_older=accept_older,
+            strict=strict,
+            if_absent=if_absent,
+            fresh_ok=fresh_ok,
+            paths=tuple(path or ()),
+        )
+        report = replicator(config).restore(request, dry_run=dry_run)
+        out.show(report, render_restored(report))
+
+
+def wait(
+    *,
+    generation: GenerationOption = None,
+    tier: TierOption = None,
+    timeout: Annotated[float | None, typer.Option("--timeout", help="Seconds to wait (default: no limit).")] = None,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Wait until the newest sealed generation is committed on the tiers (the daemon must run)."""
+    with reporting(as_json=as_json) as out:
+        from replicate.engine import Replicator  # noqa: PLC0415 - keeps --help fast
+
+        report = Replicator(configured(config)).wait(tier=tier, generation=generation_id(generation), timeout=timeout)
+        places = ", ".join(report.tiers) or "no tier (milestones only go there, and this is none)"
+        out.show(report, f"{report.generation} is on {places}")

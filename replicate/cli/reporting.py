@@ -1,0 +1,76 @@
+"""How every command ends: the result on stdout, the error in one line with a next step, the exit code."""
+
+import json
+import logging
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+
+from replicate.errors import CkptierError, ExitCode, from_tier_error
+from tiers.errors import TierError
+
+
+@dataclass(slots=True)
+class Reporter:
+    """Writes one result.  ``as_json`` gives one document on stdout; else text is given."""
+
+    as_json: bool
+    exit_code: ExitCode = ExitCode.OK
+
+    def show(self, value: Any, text: str, *, exit_code: ExitCode = ExitCode.OK) -> None:
+        """Print a result: ``value`` as JSON, or ``text``; and remember what to exit with."""
+        self.exit_code = exit_code
+        if self.as_json:
+            from replicate.jsonable import jsonable  # noqa: PLC0415 - only where JSON is asked for
+
+            document = {"ok": exit_code is ExitCode.OK, "exit_code": int(exit_code), "result": jsonable(value)}
+            write(json.dumps(document, indent=2))
+        elif text:
+            write(text)
+
+    def fail(self, error: CkptierError) -> None:
+        """Print an error: to stderr for people, as a document with ``error`` for programs."""
+        self.exit_code = error.exit_code
+        if self.as_json:
+            detail = {"exit_code": int(error.exit_code), "message": error.message, "hint": error.hint}
+            write(json.dumps({"ok": False, "exit_code": int(error.exit_code), "error": detail}, indent=2))
+            return
+        sys.stderr.write(f"ckptier: {error.message}\n")
+        if error.hint:
+            sys.stderr.write(f"  next: {error.hint}\n")
+
+
+def write(text: str) -> None:
+    """Write a line of result; a reader that has gone away is not our failure."""
+    try:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        raise typer.Exit(ExitCode.OK) from None
+
+
+@contextmanager
+def reporting(*, as_json: bool, verbose: bool = False) -> Iterator[Reporter]:
+    """Run a command's body; every expected error ends in its message, next step and exit code."""
+    logging.basicConfig(
+        level=logging.INFO if verbose else logging.WARNING,
+        stream=sys.stderr,
+        format="%(asctime)s %(levelname)s %(message)s",
+    )
+    reporter = Reporter(as_json)
+    try:
+        yield reporter
+    except CkptierError as error:
+        reporter.fail(error)
+    except TierError as error:
+        reporter.fail(from_tier_error(error))
+    except KeyboardInterrupt:
+        raise typer.Exit(ExitCode.INTERRUPTED) from None
+    if reporter.exit_code is not ExitCode.OK:
+        raise typer.Exit(int(reporter.exit_code))

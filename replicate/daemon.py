@@ -1,0 +1,178 @@
+"""``ckptier replicate`` beside training: a loop over the same pass that ``--once`` runs.
+
+One thread a tier, so that a slow or broken one holds up nobody.  The main thread seals,
+validates and watches.  SIGTERM drains: what is sealed still goes up, within a deadline,
+and what does not is left resumable.  A second signal leaves at once; the journal is
+written for that.
+"""
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+
+from replicate.errors import CkptierError, ExitCode, Fenced, TrustFailure
+from replicate.session import Prepared, Session, TierResult, combined_exit
+from replicate.statusboard import Phase
+from replicate.watching import StoreWatcher, fingerprint
+from tiers.clock import Clock
+
+_log = logging.getLogger(__name__)
+
+FIRST_PAUSE = 5.0
+LONGEST_PAUSE = 300.0
+"""Seconds between tries of a tier that fails: doubled each time, and never the end of trying."""
+LEAVE_SECONDS = 10.0
+"""Seconds that a request in flight may still take once everything was told to stop."""
+
+
+def pause_after(failures: int) -> float:
+    """Return how long to leave a tier alone after so many failures in a row, in seconds."""
+    return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** max(0, failures - 1))
+
+
+@dataclass(slots=True)
+class Signals:
+    """Signals turned into events.  ``received`` is the first one."""
+
+    draining: threading.Event = field(default_factory=threading.Event)
+    wake: threading.Event = field(default_factory=threading.Event)
+    received: int = 0
+
+    def handle(self, number: int, _frame: FrameType | None) -> None:
+        """Start draining; the second signal ends the process on the spot."""
+        if self.received:
+            os._exit(128 + number)
+        self.received = number
+        self.draining.set()
+        self.wake.set()
+
+    @contextmanager
+    def installed(self) -> Iterator[None]:
+        """Handle SIGTERM and SIGINT while the block runs."""
+        before = {number: signal.signal(number, self.handle) for number in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+class Daemon:
+    """The running loop over one session."""
+
+    def __init__(self, session: Session, signals: Signals, clock: Clock) -> None:
+        self._session = session
+        self._signals = signals
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._prepared = Prepared(descent=None, sources=())
+        self._version = 0
+        self._results: dict[str, TierResult] = {}
+        self._unusable: CkptierError | None = None
+
+    def run(self) -> ExitCode:
+        """Replicate until a signal, or until another writer has taken over everywhere; returns the exit code."""
+        names = [tier.name for tier in self._session.config.tier]
+        threads = [
+            threading.Thread(target=self._tier_loop, args=(name,), name=f"ckptier-{name}", daemon=True)
+            for name in names
+        ]
+        with StoreWatcher(self._session.config.local.root, self._signals.wake):
+            self._look()
+            self._session.board.enter(Phase.RUNNING)
+            for thread in threads:
+                thread.start()
+            while not self._signals.draining.is_set() and any(thread.is_alive() for thread in threads):
+                self._signals.wake.wait(self._session.config.poll_seconds)
+                self._signals.wake.clear()
+                self._look()
+        finished = self._drain(threads)
+        self._session.board.enter(Phase.STOPPED)
+        return self._exit_code(finished=finished)
+
+    def _look(self) -> None:
+        """Seal and validate what appeared, and tell the tiers; a scan of two folders where nothing did."""
+        seen = fingerprint(self._session.config.local.root)
+        if seen == self._prepared.unchanged_since and self._version:
+            return
+        try:
+            prepared = self._session.prepare(seen)
+        except CkptierError as error:
+            # A full disk or a damaged lineage is shown and tried again; the tiers go on with what is known.
+            if self._unusable is None or self._unusable.message != error.message:
+                _log.error("%s (%s)", error.message, error.hint)
+            self._unusable = error
+            return
+        self._unusable = None
+        with self._changed:
+            self._prepared = prepared
+            self._version += 1
+            self._changed.notify_all()
+
+    def _tier_loop(self, name: str) -> None:
+        failures = 0
+        version = -1
+        while True:
+            with self._changed:
+                version, prepared = self._version, self._prepared
+            result = self._pass(name, prepared)
+            self._results[name] = result
+            failures = failures + 1 if result.failure else 0
+            if isinstance(result.failure, Fenced | TrustFailure):
+                self._leave(result.failure)
+                return
+            if result.failure is None and result.report is not None and result.pending > 0:
+                continue
+            if self._signals.draining.is_set() and version == self._version:
+                return
+            self._wait_for_change(version, pause_after(failures) if failures else None)
+
+    def _pass(self, name: str, prepared: Prepared) -> TierResult:
+        try:
+            return self._session.run_tier(name, prepared, limit=1)
+        except CkptierError as error:
+            _log.error("%s: %s (%s)", name, error.message, error.hint)
+            return TierResult(tier=name, failure=error)
+        except Exception as error:  # noqa: BLE001 - a defect of ours must not end the other tiers; it is shown
+            _log.exception("%s: unexpected failure", name)
+            return TierResult(tier=name, failure=CkptierError(f"unexpected: {error!r}", hint="please report this"))
+
+    def _leave(self, failure: CkptierError) -> None:
+        """Stop for good on this tier; a fenced writer stops altogether, since its run goes on elsewhere."""
+        _log.error("%s (%s)", failure.message, failure.hint)
+        if isinstance(failure, Fenced):
+            self._signals.draining.set()
+            self._signals.wake.set()
+
+    def _wait_for_change(self, version: int, longest: float | None) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._version != version or self._signals.draining.is_set(), timeout=longest)
+
+    def _drain(self, threads: list[threading.Thread]) -> bool:
+        """Let the tiers finish what is sealed, within the deadline; then stop them at their next request."""
+        deadline = self._clock.monotonic() + self._session.config.drain_seconds
+        self._session.board.enter(Phase.DRAINING)
+        self._look()
+        with self._changed:
+            self._changed.notify_all()
+        for thread in threads:
+            thread.join(max(0.0, deadline - self._clock.monotonic()))
+        finished = not any(thread.is_alive() for thread in threads)
+        self._session.stop.set()
+        for thread in threads:
+            thread.join(LEAVE_SECONDS)
+        return finished
+
+    def _exit_code(self, *, finished: bool) -> ExitCode:
+        if self._unusable is not None:
+            return self._unusable.exit_code
+        results = list(self._results.values())
+        code = combined_exit(results, quarantined=False)
+        if code is ExitCode.OK and not finished:
+            return ExitCode(128 + self._signals.received) if self._signals.received else ExitCode.ERROR
+        return code

@@ -1,0 +1,262 @@
+"""Wiring: one method a verb, each a short path from configuration to a report.
+
+Both faces, the command line and a program that imports this, go through here, so no
+logic exists that only one of them has.
+"""
+
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+
+from replicate.checking import CheckReport, Finding, check_store, check_tier, failed
+from replicate.commit import Events
+from replicate.config import Config, TierConfig
+from replicate.daemon import Daemon, Signals
+from replicate.errors import CkptierError, ExitCode, NothingFound, from_tier_error
+from replicate.generation.lineage import read_lineage
+from replicate.generation.local import LocalGeneration, scan_generations
+from replicate.generation.staging import STAGED
+from replicate.generation.store import RunStore
+from replicate.layout import GenerationId, RemoteRun
+from replicate.manifest import GenerationRecord
+from replicate.preview import TierPreview, preview_tier
+from replicate.restore import RestoreOptions, RestoreReport, RestoreRequest, restore
+from replicate.restore.holdings import ask
+from replicate.session import Opener, ReplicateReport, Session, default_opener, open_configured
+from replicate.status import (
+    Explanation,
+    Listed,
+    LocalEntry,
+    Risk,
+    RunStatus,
+    Safety,
+    TierInput,
+    assemble,
+    assess_termination,
+    explain,
+    list_generations,
+    progress_from,
+)
+from replicate.statusfile import StatusFile, read_status
+from replicate.verify import Share, VerifyReport, read_manifest, verify, verify_local
+from replicate.waiting import WaitReport, is_replicating, wait_for
+from tiers.clock import Clock, SystemClock
+from tiers.errors import TierError
+from tiers.metered import Meter
+from tiers.protocol import Tier
+
+
+class Replicator:
+    """The verbs over one configuration."""
+
+    def __init__(self, config: Config, *, clock: Clock | None = None, opener: Opener = default_opener) -> None:
+        self.config = config
+        self.clock = clock or SystemClock()
+        self._opener = opener
+        self._remote = RemoteRun(config.run)
+        self._stop = threading.Event()
+
+    @property
+    def store(self) -> RunStore:
+        """The local store of the run."""
+        return RunStore(self.config.local.root, clock=self.clock, hash_workers=self.config.hash_workers)
+
+    def replicate_once(self, events: Events | None = None) -> ReplicateReport:
+        """Replicate all that is pending to every tier and return what became of each.
+
+        Raises NothingFound where the store holds no generation, Fenced where another
+        process replicates it, LocalDisk and ConfigInvalid; a tier's failure is in the report.
+        """
+        with self._session(events) as session:
+            session.unbounded_backlog()
+            prepared = session.prepare()
+            if prepared.empty:
+                raise NothingFound(
+                    f"{self.config.local.root} holds no generation yet",
+                    hint="publish one from the training script, or seal a checkpoint with `ckptier adopt`",
+                )
+            names = [tier.name for tier in self.config.tier]
+            with ThreadPoolExecutor(len(names), thread_name_prefix="ckptier-tier") as pool:
+                results = tuple(pool.map(lambda name: session.run_tier(name, prepared), names))
+            session.board.stopped()
+            return ReplicateReport(run=self.config.run, results=results, quarantined=prepared.quarantined)
+
+    def replicate_forever(self, events: Events | None = None) -> ExitCode:
+        """Replicate beside training until a signal; returns what the process should exit with."""
+        signals = Signals()
+        with self._session(events) as session, signals.installed():
+            return Daemon(session, signals, self.clock).run()
+
+    def preview(self) -> tuple[TierPreview, ...]:
+        """Say what ``replicate`` would do now, from the tiers' logs, changing nothing anywhere."""
+        local = scan_generations(self.config.local)
+        return tuple(
+            preview_tier(settings, tier, self._remote, local, self.config.backlog)
+            for settings, tier in self._opened(self.config.tier)
+        )
+
+    def restore(
+        self, request: RestoreRequest, *, dry_run: bool = False, options: RestoreOptions | None = None
+    ) -> RestoreReport:
+        """Restore the newest provable generation, or the one named; see replicate.restore."""
+        with self._tiers(self.config.tier) as tiers:
+            return restore(
+                request, tiers, self.config.local, self.clock, run=self.config.run, options=options, dry_run=dry_run
+            )
+
+    def verify(
+        self, *, tier: str | None, share: Share | None, generation: GenerationId | None, seed: int
+    ) -> tuple[VerifyReport, ...]:
+        """Verify the store (where no tier is named) and the tiers; a tier that does not answer raises."""
+        reports = []
+        if tier is None and self.config.local.root.is_dir():
+            reports.append(verify_local(self.config.local, read_data=share, only=generation, seed=seed))
+        with self._tiers(self.config.select(tier)) as tiers:
+            reports += [verify(one, self._remote, read_data=share, only=generation, seed=seed) for one in tiers]
+        return tuple(reports)
+
+    def status(self, *, ask_tiers: bool = False) -> tuple[RunStatus, StatusFile | None]:
+        """Return the run's status and the replicating process's own view; asks no tier unless told to."""
+        view = read_status(self.config.local)
+        progress = progress_from(view)
+        if ask_tiers:
+            inputs = self._inputs(self.config.tier)
+        else:
+            inputs = [TierInput(tier=tier.name, progress=progress.get(tier.name)) for tier in self.config.tier]
+        return assemble(self.config.run, self._run_uid(), self._local_entries(), inputs), view
+
+    def list_generations(self) -> tuple[tuple[Listed, ...], tuple[TierInput, ...]]:
+        """Return every generation anywhere, newest first, and what each tier answered."""
+        inputs = self._inputs(self.config.tier)
+        return list_generations(self._local_entries(), inputs), tuple(inputs)
+
+    def explain(self, generation: GenerationId | None) -> Explanation:
+        """Say all that is known of a generation, or of the newest; raises NothingFound."""
+        inputs = self._inputs(self.config.tier)
+        local = self._local_entries()
+        chosen = generation or next((one.generation for one in list_generations(local, inputs) if one.newest), None)
+        found = explain(chosen, local, inputs) if chosen else None
+        if found is None:
+            raise NothingFound(
+                f"{chosen or 'no generation'} is in none of the places that answered",
+                hint="`ckptier list` shows what there is",
+            )
+        return found
+
+    def show(self, generation: GenerationId) -> GenerationRecord:
+        """Return ``generation.json`` of a generation, from the store or else from a tier that has it."""
+        local = scan_generations(self.config.local) if self.config.local.root.is_dir() else ()
+        found = next((one for one in local if one.id == generation), None)
+        if found is not None:
+            return found.record
+        with self._tiers(self.config.tier) as tiers:
+            for tier, answer in zip(tiers, ask(tiers, self._remote), strict=True):
+                state = answer.view.state if answer.view else None
+                commit = state.find(generation) if state else None
+                if state is not None and commit is not None:
+                    return read_manifest(tier, self._remote, state.run_uid, commit).record()
+        raise NothingFound(
+            f"{generation} is in none of the places that answered", hint="`ckptier list` shows what there is"
+        )
+
+    def replicating(self) -> bool:
+        """Whether a process replicates this store now."""
+        return is_replicating(self.config.local)
+
+    def wait(self, *, tier: str | None, generation: GenerationId | None, timeout: float | None) -> WaitReport:
+        """Wait until a generation (the newest sealed one) is committed on the tiers; see replicate.waiting."""
+        return wait_for(self.config, self.config.select(tier), generation, timeout=timeout, clock=self.clock)
+
+    def check(self) -> CheckReport:
+        """Try the store and every tier; failures are in the report."""
+        findings: list[Finding] = check_store(self.config)
+        run_uid = None
+        with suppress(CkptierError):  # check_store has reported it
+            run_uid = self._run_uid()
+        for settings in self.config.tier:
+            try:
+                with self._tiers([settings]) as (tier,):
+                    findings += check_tier(tier, self._remote, run_uid)
+            except CkptierError as error:
+                findings.append(failed(settings.name, "opens", error))
+        return CheckReport(run=self.config.run, findings=tuple(findings))
+
+    def safe_to_terminate(self, names: Sequence[str]) -> Safety:
+        """Ask the tiers whether the newest sealed generation is committed on each of ``names``.
+
+        Without names every tier counts that gets all generations (all, where each gets
+        milestones only).  What is staged and not sealed yet is at risk by itself.
+        """
+        named = [self.config.select(name)[0] for name in names]
+        everything = [tier for tier in self.config.tier if tier.replicate_every is None] or list(self.config.tier)
+        tiers = named or everything
+        status = assemble(self.config.run, self._run_uid(), self._local_entries(), self._inputs(tiers))
+        safety = assess_termination(status, [tier.name for tier in tiers])
+        staged = sorted(self.config.local.root.glob(f"{STAGED}*")) if self.config.local.root.is_dir() else []
+        risks = tuple(
+            Risk(tier="", generation=None, updates=0, reason=f"{path.name} is staged and not sealed yet")
+            for path in staged
+        )
+        return Safety(
+            safe=safety.safe and not risks,
+            risks=(*safety.risks, *risks),
+            newest=safety.newest,
+            restart_from=safety.restart_from,
+        )
+
+    def _session(self, events: Events | None) -> Session:
+        return Session(self.config, clock=self.clock, stop=self._stop, opener=self._opener, events=events)
+
+    def _opened(self, configured: Sequence[TierConfig]) -> Iterator[tuple[TierConfig, Tier]]:
+        for settings in configured:
+            with self._tiers([settings]) as (tier,):
+                yield settings, tier
+
+    @contextmanager
+    def _tiers(self, configured: Sequence[TierConfig]) -> Iterator[tuple[Tier, ...]]:
+        """Open tiers for reading; a failure of a tier leaves the block as an error with an exit code."""
+        tiers = tuple(
+            open_configured(settings, self._opener, self.clock, Meter(), self._stop) for settings in configured
+        )
+        try:
+            yield tiers
+        except TierError as error:
+            raise from_tier_error(error) from error
+        finally:
+            for tier in tiers:
+                tier.close()
+
+    def _inputs(self, configured: Sequence[TierConfig]) -> list[TierInput]:
+        progress = progress_from(read_status(self.config.local))
+        with self._tiers(configured) as tiers:
+            answers = ask(tiers, self._remote)
+        return [
+            TierInput(tier=one.tier, view=one.view, failure=one.failure, progress=progress.get(one.tier))
+            for one in answers
+        ]
+
+    def _run_uid(self) -> str | None:
+        lineage = read_lineage(self.config.local) if self.config.local.root.is_dir() else None
+        return lineage.run_uid if lineage else None
+
+    def _local_entries(self) -> list[LocalEntry]:
+        if not self.config.local.root.is_dir():
+            return []
+        return [_entry(generation) for generation in scan_generations(self.config.local)]
+
+
+def _entry(generation: LocalGeneration) -> LocalEntry:
+    record = generation.record
+    evidence = generation.evidence
+    return LocalEntry(
+        generation=generation.id,
+        level=generation.level,
+        at=evidence.at if evidence else None,
+        reason=evidence.reason if evidence else "",
+        sealed_at=record.sealed_at,
+        total_bytes=record.total_bytes,
+        objects=len(record.files),
+        attempt_id=record.attempt_id,
+        parent=record.parent,
+    )

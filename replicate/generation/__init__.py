@@ -1,0 +1,1 @@
+"""Local generations: published, sealed, validated and resumed in one store directory."""

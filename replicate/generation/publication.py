@@ -1,0 +1,100 @@
+"""The block in which a trainer writes its state."""
+
+import logging
+import os
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from replicate.errors import CkptierError, IntegrityFailure
+from replicate.generation.bench import Bench
+from replicate.generation.disk import FULL, disk_error
+from replicate.generation.evidence import Level
+from replicate.generation.local import LocalGeneration, load_generation
+from replicate.generation.seal import Description, check_tree, make_durable
+from replicate.generation.staging import StagedRecord, Staging, sweep
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Publication(AbstractContextManager[Path]):
+    """Entering yields a private directory to write into; leaving it seals, an exception drops it.
+
+    ``generation`` is what came out: None before, after an exception, and when sealing
+    was deferred.  A forked child that leaves the block changes nothing.
+    """
+
+    bench: Bench
+    description: Description
+    validate: bool = True
+    defer_seal: bool = False
+    generation: LocalGeneration | None = None
+    _staging: Staging | None = None
+    _began: float = 0.0
+    _pid: int = 0
+
+    def __enter__(self) -> Path:
+        sweep(self.bench.local)
+        self._began, self._pid = self.bench.clock.monotonic(), os.getpid()
+        self._staging = Staging.open(self.bench.local)
+        return self._staging.files
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        staging, self._staging = self._staging, None
+        if staging is None or self._pid != os.getpid():
+            return
+        if error is not None:
+            _drop(staging)
+            _raise_if_disk(error, staging)
+            return
+        try:
+            self._finish(staging)
+        except BaseException:
+            _drop(staging)
+            raise
+
+    def _finish(self, staging: Staging) -> None:
+        tree = check_tree(staging.files, self.description)
+        place = self.bench.reserve()
+        if self.defer_seal:
+            make_durable(staging.files, tree)
+            spent = round((self.bench.clock.monotonic() - self._began) * 1000)
+            staging.stage(StagedRecord(place=place, description=self.description, save_milliseconds=spent))
+            return
+        self.generation = self.bench.seal(staging, place, self.description, began=self._began)
+        if self.validate:
+            self.generation = approve(self.bench, self.generation)
+
+
+def approve(bench: Bench, generation: LocalGeneration) -> LocalGeneration:
+    """Validate and let LATEST name it; raises IntegrityFailure when it was quarantined instead."""
+    evidence = bench.validate(generation.id)
+    if evidence.level is Level.QUARANTINED:
+        raise IntegrityFailure(
+            f"{generation.id} was sealed but did not pass validation and is quarantined: {evidence.reason}",
+            hint="resume continues from the generation before it; correct what is written and publish again",
+        )
+    bench.point_latest()
+    return load_generation(bench.local, generation.id)
+
+
+def _drop(staging: Staging) -> None:
+    """Remove what was written; where even that fails the next publish sweeps it, and the first error counts."""
+    try:
+        staging.drop()
+    except CkptierError as error:
+        _log.warning("%s stays behind and will be swept: %s", staging.directory, error.message)
+
+
+def _raise_if_disk(error: BaseException, staging: Staging) -> None:
+    """Explain an OSError of writing into the directory; the trainer's other ones are its own business."""
+    if not isinstance(error, OSError):
+        return
+    name = error.filename
+    inside = isinstance(name, (str, os.PathLike)) and Path(name).is_relative_to(staging.directory)
+    if inside or (name is None and error.errno in FULL):
+        raise disk_error(error, staging.directory, "writing the state") from error

@@ -1,0 +1,1 @@
+"""Bridges to what trainers use; each module is imported only by who uses it."""

@@ -1,0 +1,260 @@
+"""Results as text for people: what matters first, at most 80 columns where ids allow.
+
+Every function turns a report into a string and decides nothing.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from replicate.checking import CheckReport, Grade
+from replicate.errors import ExitCode
+from replicate.layout import GenerationId
+from replicate.manifest import GenerationRecord
+from replicate.plan import Choice
+from replicate.preview import TierPreview
+from replicate.progress import human_bytes
+from replicate.restore import Outcome, RestoreReport
+from replicate.session import ReplicateReport
+from replicate.status import Explanation, Listed, RunStatus, Safety, TierView
+from replicate.statusfile import StatusFile
+from replicate.verify import Finding, VerifyReport
+
+
+def age(at: str | None, now: datetime) -> str:
+    """Write how long ago an RFC 3339 time was."""
+    if at is None:
+        return "?"
+    seconds = int((now - datetime.fromisoformat(at)).total_seconds())
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit} ago"
+    return f"{max(0, seconds)} s ago"
+
+
+def render_check(report: CheckReport) -> str:
+    """Show a line per thing that was tried."""
+    marks = {Grade.OK: "ok  ", Grade.WARNING: "warn", Grade.FAILED: "FAIL"}
+    lines = []
+    for finding in report.findings:
+        lines.append(f"{marks[finding.grade]}  {finding.place}: {finding.subject}: {finding.detail}")
+        if finding.hint:
+            lines.append(f"      next: {finding.hint}")
+    failed = sum(finding.grade is Grade.FAILED for finding in report.findings)
+    lines.append(f"{report.run}: " + (f"{failed} of {len(report.findings)} checks failed" if failed else "all well"))
+    return "\n".join(lines)
+
+
+def render_preview(previews: Sequence[TierPreview]) -> str:
+    """Show what would go up, and what would not and why."""
+    lines = []
+    for preview in previews:
+        lines.append(f"{preview.tier}:")
+        for one in preview.generations:
+            what = f"  {one.decision.id}  {one.decision.choice}"
+            if one.decision.choice is Choice.UPLOAD:
+                lines.append(f"{what}: {human_bytes(one.total_bytes)}, {one.objects} objects, {one.requests} requests")
+                if one.hashed_again:
+                    lines.append(
+                        f"    {human_bytes(one.hashed_again)} are hashed again: part_size is not the leaf size"
+                    )
+            else:
+                lines.append(f"{what}: {one.decision.reason}")
+    return "\n".join(lines) or "no tier is configured"
+
+
+def render_replicated(report: ReplicateReport) -> str:
+    """Show what became of each tier."""
+    lines = []
+    for result in report.results:
+        if result.failure is not None:
+            lines.append(f"{result.tier}: FAILED: {result.failure.message}")
+            lines += [f"  next: {result.failure.hint}"] if result.failure.hint else []
+        elif result.report is not None:
+            done = [str(one.generation) for one in result.report.committed]
+            lines.append(f"{result.tier}: " + (f"committed {', '.join(done)}" if done else "nothing to do"))
+            lines += [f"  QUARANTINED {one}: {reason}" for one, reason in result.report.damaged]
+        else:
+            lines.append(f"{result.tier}: stopped; the next start resumes it")
+    lines += [f"QUARANTINED {one}: {reason}" for one, reason in report.quarantined.items()]
+    return "\n".join(lines)
+
+
+def render_restored(report: RestoreReport) -> str:
+    """Show what was restored, from where, and what was passed over."""
+    lines = [f"note: {warning}" for warning in report.warnings]
+    lines += [
+        f"passed over {skip.generation or skip.place}: {_skip(skip.place, skip.reason)}" for skip in report.skipped
+    ]
+    if report.outcome is Outcome.FRESH:
+        return "\n".join([*lines, "nothing exists anywhere yet: start afresh"])
+    if report.outcome is Outcome.ALREADY_HERE:
+        return "\n".join([*lines, f"{report.generation} is in the store already"])
+    size = human_bytes(report.total_bytes)
+    if report.dry_run:
+        places = [place.tier for place in report.plan.candidates[0].replicas] if report.plan.candidates else []
+        lines.append(f"would restore {report.generation} ({report.files} files, {size}) into {report.target}")
+        lines.append(f"  from {', then '.join(places) or 'the store itself'}")
+        return "\n".join(lines)
+    lines.append(f"restored {report.generation} ({report.files} files, {size}, {report.leaves} leaves verified)")
+    lines.append(f"  into {report.target}")
+    lines.append(
+        f"  from {', '.join(f'{place} ({human_bytes(count)})' for place, count in report.by_place) or 'the store'}"
+    )
+    if report.fell_back:
+        lines.append("  this is NOT the newest: see above for what was passed over and why")
+    if report.attempt is not None:
+        lines.append(f"  training continues as attempt {report.attempt}")
+    return "\n".join(lines)
+
+
+def _skip(place: str, reason: str) -> str:
+    return f"{place}: {reason}" if place not in reason else reason
+
+
+def status_exit(run: RunStatus) -> ExitCode:
+    """Return the code for a status: 6 for forks, 3 where a tier fails, 0 otherwise."""
+    if run.forks or any(view.unrelated for view in run.tiers):
+        return ExitCode.TRUST
+    return ExitCode.PARTIAL if any(view.error for view in run.tiers) else ExitCode.OK
+
+
+def render_status(run: RunStatus, view: StatusFile | None, *, replicating: bool, now: datetime) -> str:
+    """Show first the one thing that matters: where training would restart."""
+    lines = [f"run {run.run}" + (f"  ({run.run_uid[:8]})" if run.run_uid else "")]
+    marks = [tier.newest for tier in run.tiers if tier.newest is not None]
+    best = max(marks, key=lambda mark: mark.generation, default=None)
+    if best is None:
+        lines.append("if this machine disappeared now: NOTHING is on any tier yet")
+    else:
+        lines.append(f"if this machine disappeared now: restart from update {best.generation.next_update}")
+        lines.append(f"  {best.generation}, committed {age(best.at, now)}")
+    newest = run.newest_sealed
+    if newest is not None:
+        lines.append(f"newest local: {newest.generation} ({newest.level}, sealed {age(newest.sealed_at, now)})")
+    lines += [f"QUARANTINED {entry.generation}: {entry.reason}" for entry in run.quarantined]
+    for fork in run.forks:
+        lines.append(f"FORK: {fork}")
+    lines.append("")
+    lines += [line for tier in run.tiers for line in _tier_lines(tier, now)] or ["no tier is configured"]
+    lines.append("")
+    lines.append(_daemon_line(view, now, replicating=replicating))
+    return "\n".join(lines)
+
+
+def _tier_lines(tier: TierView, now: datetime) -> list[str]:
+    if tier.newest is None:
+        lines = [f"{tier.tier}: nothing committed"]
+    else:
+        lines = [f"{tier.tier}: {tier.newest.generation} in slot {tier.newest.slot}, {age(tier.newest.at, now)}"]
+    if tier.lag and tier.lag.generations:
+        lag = tier.lag
+        lines.append(f"  behind by {lag.generations} generations, {lag.updates} updates, {human_bytes(lag.bytes)}")
+    if tier.under_way:
+        share = 100 * tier.under_way.done_bytes // max(1, tier.under_way.total_bytes)
+        lines.append(f"  uploading {tier.under_way.generation}: {share}% of {human_bytes(tier.under_way.total_bytes)}")
+    if tier.skipped:
+        lines.append(f"  {tier.skipped} superseded while they waited")
+    if tier.damaged_slots:
+        lines.append(f"  DAMAGED log slots: {', '.join(map(str, tier.damaged_slots))}")
+    if tier.unrelated:
+        lines.append("  HOLDS ANOTHER RUN of this name")
+    if tier.error:
+        since = f" (since {age(tier.failing_since, now)})" if tier.failing_since else ""
+        lines.append(f"  FAILING{since}: {tier.error}")
+        lines += [f"  next: {tier.hint}"] if tier.hint else []
+    return lines
+
+
+def _daemon_line(view: StatusFile | None, now: datetime, *, replicating: bool) -> str:
+    if replicating and view is not None:
+        return f"replicating: pid {view.pid} on {view.host}, {view.phase}, as of {age(view.updated_at, now)}"
+    last = f"; what is shown was written {age(view.updated_at, now)}" if view else ""
+    return f"NOT replicating: no process runs on this store{last}"
+
+
+def render_list(listed: Sequence[Listed], unanswered: Mapping[str, str]) -> str:
+    """Show a line per generation, newest first."""
+    lines = []
+    for one in listed:
+        places = ", ".join(f"{place.place} {place.level}{' pinned' if place.pinned else ''}" for place in one.places)
+        mark = "*" if one.newest else " "
+        lines.append(f"{mark} {one.generation}  {human_bytes(one.total_bytes):>10}  {places}")
+    lines += [f"! {tier} did not answer: {why}" for tier, why in unanswered.items()]
+    return "\n".join(lines) or "no generation anywhere"
+
+
+def render_shown(record: GenerationRecord) -> str:
+    """All that generation.json says, one thing a line."""
+    lines = [
+        f"{record.id}",
+        f"  run {record.run} ({record.run_uid}), attempt {record.attempt} ({record.attempt_id})",
+        f"  next update {record.next_update}, tokens seen {record.tokens_seen}, parent {record.parent or 'none'}",
+        f"  payload {record.payload}, sealed {record.sealed_at}, saving took {record.save_milliseconds} ms",
+    ]
+    lines += [f"  contract {key} = {value}" for key, value in sorted(record.contract.items())]
+    lines += [f"  environment {key} = {value}" for key, value in sorted(record.environment.items())]
+    lines += [f"  {file.sha256[:16]}  {human_bytes(file.size):>10}  {file.path}" for file in record.files]
+    lines += [f"  {'':16}  {'empty dir':>10}  {path}/" for path in record.directories]
+    return "\n".join(lines)
+
+
+def render_explained(found: Explanation) -> str:
+    """One generation in sentences."""
+    one = found.listed
+    lines = [f"{one.generation}: update {one.next_update}, {one.objects} files, {human_bytes(one.total_bytes)}"]
+    lines.append(f"  {found.newest_because}")
+    for place in one.places:
+        slot = f", log slot {place.slot}" if place.slot is not None else ""
+        note = f": {place.note}" if place.note else ""
+        pinned = ", pinned" if place.pinned else ""
+        lines.append(f"  on {place.place}: {place.level}{slot}, {place.at or '?'}{pinned}{note}")
+    if found.lineage:
+        lines.append("  descends from " + " <- ".join(step.generation for step in found.lineage[:4]))
+    lines.append("  restored now:")
+    lines += [f"    {words}" for words in found.when_restored]
+    lines += [f"  {tier} did not answer and may know more" for tier in found.unanswered]
+    return "\n".join(lines)
+
+
+def verify_exit(reports: Sequence[VerifyReport]) -> ExitCode:
+    """Return 5 where anything is hurt, 9 where something stayed unknown, else 0."""
+    verdicts = {one.verdict for report in reports for one in report.generations}
+    if Finding.HURT in verdicts or any(report.damaged or report.missing for report in reports):
+        return ExitCode.INTEGRITY
+    return ExitCode.UNREACHABLE if Finding.UNKNOWN in verdicts else ExitCode.OK
+
+
+def render_verified(reports: Sequence[VerifyReport]) -> str:
+    """Show each place, what is hurt, and what still works."""
+    lines = []
+    for report in reports:
+        bad = [one for one in report.generations if one.verdict is not Finding.INTACT]
+        read = sum(one.bytes_read for one in report.generations)
+        lines.append(
+            f"{report.tier}: {len(report.generations) - len(bad)} of {len(report.generations)} generations intact, "
+            f"{human_bytes(read)} read"
+        )
+        lines += [f"  log slot {damage.slot} is DAMAGED: {damage.reason}" for damage in report.damaged]
+        lines += [f"  {one.generation} {one.verdict.upper()}: {'; '.join(one.reasons[:3])}" for one in bad]
+        if bad:
+            lines.append(f"  what still works: {report.newest_intact or 'NOTHING'}")
+    return "\n".join(lines)
+
+
+def render_safety(safety: Safety) -> str:
+    """Say whether the machine may go."""
+    if safety.safe:
+        what = f"{safety.newest} is committed on every tier asked" if safety.newest else "nothing was sealed here"
+        return f"safe: {what}"
+    lines = ["NOT safe to terminate:"]
+    for risk in safety.risks:
+        which = f"{risk.generation} " if risk.generation else ""
+        ahead = f" ({risk.updates} updates at risk)" if risk.updates else ""
+        lines.append(f"  {risk.tier + ': ' if risk.tier else ''}{which}{risk.reason}{ahead}")
+    lines.append(f"  on every tier now: {_name(safety.restart_from)}")
+    lines.append("  next: `ckptier replicate --once`, or `ckptier wait`")
+    return "\n".join(lines)
+
+
+def _name(generation: GenerationId | None) -> str:
+    return str(generation) if generation else "nothing"

@@ -1,0 +1,16 @@
+"""Getting a generation back: planned purely, fetched into a private staging, published whole or not at all."""
+
+from replicate.restore.plan import Outcome, RestorePlan, RestoreRequest, Skip, TierAnswer, plan_restore
+from replicate.restore.restoring import RestoreOptions, RestoreReport, restore
+
+__all__ = [
+    "Outcome",
+    "RestoreOptions",
+    "RestorePlan",
+    "RestoreReport",
+    "RestoreRequest",
+    "Skip",
+    "TierAnswer",
+    "plan_restore",
+    "restore",
+]

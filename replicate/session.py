@@ -1,0 +1,380 @@
+"""What a replicating process holds: the store's lock, the tracker, and each tier's replication.
+
+``replicate --once`` runs one pass of every tier over it; the daemon runs passes for ever.
+A tier that fails is recorded and shown; it stops neither the others nor the trainer.
+"""
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Self
+
+from replicate.commit import Committed, Events, PassReport, Replication
+from replicate.config import Config, TierConfig
+from replicate.errors import (
+    CapabilityMissing,
+    CkptierError,
+    ConfigInvalid,
+    ExitCode,
+    Fenced,
+    LocalDisk,
+    from_tier_error,
+)
+from replicate.generation.evidence import Level, unchanged
+from replicate.generation.lineage import read_lineage
+from replicate.generation.local import LocalGeneration
+from replicate.generation.locks import Flock
+from replicate.generation.store import RunStore
+from replicate.layout import GenerationId, RemoteRun
+from replicate.logwriter import LogWriter
+from replicate.manifest import GenerationRecord
+from replicate.plan import Choice, LocalFact
+from replicate.preview import local_fact
+from replicate.statusboard import StatusBoard
+from replicate.terms import Descent
+from replicate.tracker import Tracker
+from replicate.upload import Draining, Progress
+from tiers.clock import Clock
+from tiers.errors import TierError
+from tiers.metered import BillingClass, Meter
+from tiers.opening import TierSpec, open_tier
+from tiers.protocol import Fencing, Tier
+
+_log = logging.getLogger(__name__)
+
+Opener = Callable[[TierSpec, Clock, Meter, threading.Event], Tier]
+
+
+def default_opener(spec: TierSpec, clock: Clock, meter: Meter, stop: threading.Event) -> Tier:
+    """Open a tier with the whole wrapper stack."""
+    return open_tier(spec, clock=clock, meter=meter, stop=stop)
+
+
+def tier_spec(config: TierConfig) -> TierSpec:
+    """Return what opening a configured tier needs."""
+    return TierSpec(
+        name=config.name,
+        url=config.url,
+        endpoint_url=config.endpoint_url,
+        region=config.region,
+        profile=config.profile,
+        allow_insecure=config.allow_insecure,
+        connections=config.connections,
+    )
+
+
+def open_configured(settings: TierConfig, opener: Opener, clock: Clock, meter: Meter, stop: threading.Event) -> Tier:
+    """Open a configured tier; no request is made.
+
+    Raises ConfigInvalid for a URL or profile that is wrong, and CapabilityMissing where an
+    extra is not installed or writers cannot be kept apart and the user has not accepted that.
+    """
+    try:
+        tier = opener(tier_spec(settings), clock, meter, stop)
+    except ValueError as error:
+        hint = getattr(error, "hint", "") or "correct it in ckptier.toml"
+        raise ConfigInvalid(f"tier {settings.name}: {error}", hint=hint) from error
+    except TierError as error:
+        raise from_tier_error(error) from error
+    if tier.capabilities.fencing is Fencing.ADVISORY and not settings.accept_advisory:
+        raise CapabilityMissing(
+            f"{settings.name}: this store cannot keep two writers apart (no reliable put-if-absent)",
+            hint="where only one writer ever exists, say so with accept_advisory = true in its [[tier]]; "
+            "or name the store's profile if it can",
+        )
+    return tier
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSource:
+    """A local generation as committing sees it.  ``hurt`` collects what this process quarantined."""
+
+    store: RunStore
+    generation: LocalGeneration
+    hurt: set[GenerationId]
+
+    @property
+    def fact(self) -> LocalFact:
+        """What deciding needs."""
+        fact = local_fact(self.generation)
+        return replace(fact, quarantined=True, validated=False) if self.generation.id in self.hurt else fact
+
+    @property
+    def record(self) -> GenerationRecord:
+        """generation.json."""
+        return self.generation.record
+
+    @property
+    def record_bytes(self) -> bytes:
+        """The exact bytes of generation.json."""
+        return self.generation.record_bytes
+
+    @property
+    def files(self) -> Path:
+        """Folder of the files."""
+        return self.generation.files
+
+    def changed(self) -> tuple[str, ...]:
+        """Paths that are no longer the inode, size and time that were hashed."""
+        return unchanged(self.generation.directory, self.generation.record, self.generation.evidence)
+
+    def lease(self) -> AbstractContextManager[object]:
+        """Hold the files against rotation."""
+        return self.store.lease(self.generation.id)
+
+    def quarantine(self, reason: str) -> None:
+        """Keep the generation as evidence."""
+        self.hurt.add(self.generation.id)
+        self.store.quarantine(self.generation.id, reason)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prepared:
+    """The store, ready to be replicated.  ``descent`` is None where nothing was ever published."""
+
+    descent: Descent | None
+    sources: tuple[StoreSource, ...]
+    quarantined: dict[GenerationId, str] = field(default_factory=dict)
+    unchanged_since: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether there is no generation at all."""
+        return not self.sources
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierResult:
+    """What one pass over one tier came to: a report, or the failure (None with no report: it was stopped)."""
+
+    tier: str
+    report: PassReport | None = None
+    failure: CkptierError | None = None
+
+    @property
+    def pending(self) -> int:
+        """How many generations still wait for this tier."""
+        if self.report is None:
+            return 1
+        wanted = sum(1 for decision in self.report.decisions if decision.choice is Choice.UPLOAD)
+        return wanted - len(self.report.committed) - len(self.report.damaged)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicateReport:
+    """What ``replicate --once`` did."""
+
+    run: str
+    results: tuple[TierResult, ...]
+    quarantined: dict[GenerationId, str]
+
+    @property
+    def committed(self) -> tuple[tuple[str, Committed], ...]:
+        """(tier, generation) of everything that was committed."""
+        return tuple((result.tier, one) for result in self.results if result.report for one in result.report.committed)
+
+    @property
+    def exit_code(self) -> ExitCode:
+        """One code for all tiers: theirs where all failed alike, 3 where only some failed."""
+        return combined_exit(self.results, quarantined=bool(self.quarantined))
+
+
+def combined_exit(results: Iterable[TierResult], *, quarantined: bool) -> ExitCode:
+    """Fold the tiers' outcomes into one exit code."""
+    results = tuple(results)
+    codes = [result.failure.exit_code for result in results if result.failure is not None]
+    if len(codes) == len(results) and len(set(codes)) == 1:
+        return codes[0]
+    if ExitCode.FENCED in codes:
+        return ExitCode.FENCED
+    if codes:
+        return ExitCode.PARTIAL
+    if quarantined or any(result.report and result.report.damaged for result in results):
+        return ExitCode.INTEGRITY
+    return ExitCode.OK
+
+
+class Session:
+    """An open replicating process.  Use as a context manager; only one can be open per store."""
+
+    def __init__(
+        self, config: Config, *, clock: Clock, stop: threading.Event, opener: Opener, events: Events | None = None
+    ) -> None:
+        if not config.tier:
+            raise ConfigInvalid("no tier is configured", hint="add a [[tier]] with name and url to ckptier.toml")
+        self.config = config
+        self.clock = clock
+        self.stop = stop
+        self.store = RunStore(config.local.root, clock=clock, hash_workers=config.hash_workers)
+        self._lock = self._take_lock()
+        self._meters = {tier.name: Meter() for tier in config.tier}
+        self._counted = {name: meter.snapshot() for name, meter in self._meters.items()}
+        self._hurt: set[GenerationId] = set()
+        self._tiers: dict[str, Tier] = {}
+        self._replications: dict[str, Replication] = {}
+        try:
+            self.tracker = Tracker.open(config.state, clock)
+        except BaseException:
+            self._lock.release()
+            raise
+        self.board = StatusBoard(config, clock, self.tracker)
+        self._events = self._watched(events or Events())
+        self._opener = opener
+        if self.tracker.rebuilt_from is not None:
+            _log.warning(
+                "the tracker was damaged; it is kept as %s and rebuilt from the tiers' logs", self.tracker.rebuilt_from
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exc: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Release tiers, tracker and lock; safe to repeat."""
+        for tier in self._tiers.values():
+            tier.close()
+        self.tracker.close()
+        self._lock.release()
+
+    def prepare(self, seen: tuple[str, ...] = ()) -> Prepared:
+        """Seal what is staged, validate what is not, and return what there is to replicate.
+
+        ``seen`` is the fingerprint of the store that this answers.
+
+        Raises LocalDisk or IntegrityFailure (a damaged lineage); a bad generation is quarantined.
+        """
+        lineage = read_lineage(self.config.local)
+        if lineage is None and not self.config.local.root.is_dir():
+            return Prepared(descent=None, sources=(), unchanged_since=seen)
+        self.store.seal_staged()
+        for generation in self.store.generations():
+            if generation.level is Level.SEALED:
+                self.store.validate(generation.id)
+        lineage = read_lineage(self.config.local)
+        generations = self.store.generations()
+        quarantined = {
+            one.id: one.evidence.reason for one in generations if one.evidence and one.level is Level.QUARANTINED
+        }
+        self.board.quarantined(quarantined)
+        self.board.present(tuple(one.id for one in generations))
+        descent = (
+            Descent(run_uid=lineage.run_uid, attempt=lineage.attempt, attempt_id=lineage.attempt_id)
+            if lineage
+            else None
+        )
+        sources = tuple(StoreSource(self.store, generation, self._hurt) for generation in generations)
+        return Prepared(descent=descent, sources=sources, quarantined=quarantined, unchanged_since=seen)
+
+    def run_tier(self, name: str, prepared: Prepared, *, limit: int | None = None) -> TierResult:
+        """Run one pass over one tier.  Never raises for a tier's own failure: it is recorded and returned."""
+        if prepared.descent is None:
+            return TierResult(tier=name, report=PassReport(tier=name))
+        try:
+            report = self._replication(name).run_pass(prepared.descent, prepared.sources, limit=limit)
+        except Draining:
+            result = TierResult(tier=name)
+        except TierError as error:
+            result = TierResult(tier=name, failure=from_tier_error(error))
+        except CkptierError as error:
+            result = TierResult(tier=name, failure=error)
+        except OSError as error:
+            failure = LocalDisk(f"{name}: {error}", hint="a local file could not be read; see `ckptier verify`")
+            result = TierResult(tier=name, failure=failure)
+        else:
+            result = TierResult(tier=name, report=report)
+        self.board.passed(result.tier, result.report, result.failure)
+        self._count_usage(name)
+        return result
+
+    def _replication(self, name: str) -> Replication:
+        """Open a tier at its first use, so that a bad one fails alone."""
+        if name in self._replications:
+            return self._replications[name]
+        settings = self.config.select(name)[0]
+        tier = open_configured(settings, self._opener, self.clock, self._meters[name], self.stop)
+        self._tiers[name] = tier
+        self._replications[name] = Replication(
+            log=LogWriter(
+                tier=tier,
+                remote=RemoteRun(self.config.run),
+                tracker=self.tracker,
+                clock=self.clock,
+                writer=f"{socket.gethostname()}:{os.getpid()}",
+                on_note=self._events.on_note,
+            ),
+            stop=self.stop,
+            connections=settings.connections,
+            part_size=settings.part_size,
+            replicate_every=settings.replicate_every,
+            backlog=self.config.backlog,
+            events=self._events,
+        )
+        return self._replications[name]
+
+    def unbounded_backlog(self) -> None:
+        """Let everything that is pending go up: what ``--once`` promises."""
+        for tier in self.config.tier:
+            try:
+                self._replication(tier.name).backlog = None
+            except (CkptierError, TierError):
+                continue  # opening it fails again, and is reported, in its pass
+
+    def _take_lock(self) -> Flock:
+        path = self.config.local.daemon_lock
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+            lock = Flock.attempt(path)
+        except OSError as error:
+            raise LocalDisk(
+                f"{path.parent} is not writable: {error}", hint="check `store` in ckptier.toml and its permissions"
+            ) from error
+        if lock is None:
+            raise Fenced(
+                f"another process replicates {self.config.local.root} already",
+                hint="one daemon per store: see `ckptier status`; wait for it or stop it",
+            )
+        return lock
+
+    def _count_usage(self, name: str) -> None:
+        """Move what the meter counted since the last time into the tracker's day."""
+        now = self._meters[name].snapshot()
+        spent = now - self._counted[name]
+        up, down = spent.sent(), spent.bytes_down
+        counts = {
+            str(billing): (requests, up if billing is BillingClass.A else 0, down if billing is BillingClass.B else 0)
+            for billing, requests in spent.by_class().items()
+            if requests
+        }
+        if counts:
+            self.tracker.add_usage(name, counts)
+        self._counted[name] = now
+
+    def _watched(self, outer: Events) -> Events:
+        """Tell the status board first, then whoever watches."""
+
+        def started(tier: str, generation: GenerationId, size: int) -> None:
+            self.board.started(tier, generation, size)
+            outer.on_start(tier, generation, size)
+
+        def progressed(tier: str, generation: GenerationId, progress: Progress) -> None:
+            self.board.progressed(tier, progress)
+            outer.on_progress(tier, generation, progress)
+
+        def committed(tier: str, one: Committed) -> None:
+            self.board.committed(tier, one)
+            outer.on_commit(tier, one)
+
+        def noted(tier: str, text: str) -> None:
+            _log.warning("%s: %s", tier, text)
+            self.board.noted(tier, text)
+            outer.on_note(tier, text)
+
+        return Events(on_start=started, on_progress=progressed, on_commit=committed, on_note=noted)

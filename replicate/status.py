@@ -1,0 +1,434 @@
+"""What ``status``, ``list``, ``show``, ``explain`` and ``safe-to-terminate`` say: assembled from values alone.
+
+Nothing here asks a tier or the disk; the caller read both.  A tier's log counts before
+the tracker; where the log was not read, the tracker's completed mark does, since it
+never runs ahead of the log.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from replicate.errors import CkptierError
+from replicate.generation.evidence import Level
+from replicate.layout import GenerationId
+from replicate.log import Attempt, LiveCommit, LogState, LogView
+from replicate.statusfile import StatusFile, TierStatus
+from replicate.verify import Fork, find_forks
+
+LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalEntry:
+    """A sealed generation of the store.  ``at`` is when its level was reached; ``reason`` why it is quarantined."""
+
+    generation: GenerationId
+    level: Level
+    at: str | None
+    reason: str
+    sealed_at: str
+    total_bytes: int
+    objects: int
+    attempt_id: str
+    parent: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """A generation that a tier committed: its log slot, and when."""
+
+    generation: GenerationId
+    slot: int
+    at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transfer:
+    """An upload under way, in bytes."""
+
+    generation: str
+    done_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What the tracker says of one tier.  ``failure`` is the last error that no success followed."""
+
+    completed: Mark | None = None
+    under_way: Transfer | None = None
+    failure: str | None = None
+    failing_since: str | None = None
+    backlog: int = 0
+    skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierInput:
+    """One tier: its log, or why that was not read (both None: nobody asked), and the tracker's view."""
+
+    tier: str
+    view: LogView | None = None
+    failure: CkptierError | None = None
+    progress: Progress | None = None
+
+
+class Known(StrEnum):
+    """What a statement about a tier rests on."""
+
+    LOG = "log"
+    TRACKER = "tracker"
+    NOTHING = "nothing"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lag:
+    """How far a tier is behind the newest usable local generation."""
+
+    generations: int
+    updates: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierView:
+    """One tier in ``status``.  ``live`` counts committed generations, None where the log was not read."""
+
+    tier: str
+    known_by: Known
+    newest: Mark | None
+    evidence: Level | None
+    lag: Lag | None
+    live: int | None
+    pins: tuple[str, ...]
+    under_way: Transfer | None
+    backlog: int
+    skipped: int
+    error: str | None
+    hint: str | None
+    failing_since: str | None
+    damaged_slots: tuple[int, ...]
+    unrelated: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """The whole run.  ``newest_sealed`` counts no quarantined one; those are named apart."""
+
+    run: str
+    run_uid: str | None
+    newest_sealed: LocalEntry | None
+    newest_validated: LocalEntry | None
+    quarantined: tuple[LocalEntry, ...]
+    tiers: tuple[TierView, ...]
+    forks: tuple[Fork, ...]
+
+    def tier(self, name: str) -> TierView | None:
+        """Return one tier's view."""
+        return next((view for view in self.tiers if view.tier == name), None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Risk:
+    """What would be lost with this machine: which generation is not on which tier, and the updates that it is ahead."""
+
+    tier: str
+    generation: GenerationId | None
+    updates: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Safety:
+    """Whether the machine may go.  ``restart_from`` is the newest generation proved to be on every tier asked for."""
+
+    safe: bool
+    risks: tuple[Risk, ...]
+    newest: GenerationId | None
+    restart_from: GenerationId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceView:
+    """A generation at one place: how well it is known to be good, and since when."""
+
+    place: str
+    level: Level
+    at: str | None
+    slot: int | None
+    pinned: bool
+    note: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed:
+    """A line of ``list``."""
+
+    generation: GenerationId
+    next_update: int
+    total_bytes: int
+    objects: int
+    newest: bool
+    places: tuple[PlaceView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ancestor:
+    """A step of the descent; ``places`` is empty where it is no longer anywhere."""
+
+    generation: str
+    places: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """All about one generation: where it is, where it comes from, and what restoring it now would do."""
+
+    listed: Listed
+    lineage: tuple[Ancestor, ...]
+    newest_because: str
+    when_restored: tuple[str, ...]
+    unanswered: tuple[str, ...]
+
+
+def progress_from(status: StatusFile | None) -> dict[str, Progress]:
+    """Take each tier's progress from the view that the replicating process left."""
+    return {tier.name: _progress(tier) for tier in status.tiers} if status else {}
+
+
+def _progress(tier: TierStatus) -> Progress:
+    newest, running, failure = tier.newest, tier.under_way, tier.failure
+    return Progress(
+        completed=Mark(generation=GenerationId.parse(newest.generation), slot=newest.slot, at=newest.at)
+        if newest
+        else None,
+        under_way=Transfer(
+            generation=running.generation, done_bytes=running.done_bytes, total_bytes=running.total_bytes
+        )
+        if running
+        else None,
+        failure=failure.message if failure else None,
+        failing_since=failure.since if failure else None,
+        backlog=len(tier.waiting),
+        skipped=tier.skipped,
+    )
+
+
+def assemble(run: str, run_uid: str | None, local: Sequence[LocalEntry], tiers: Sequence[TierInput]) -> RunStatus:
+    """Put the status of a run together."""
+    usable = _usable(local)
+    attempts: dict[str, Sequence[Attempt]] = {
+        LOCAL: tuple(Attempt(number=entry.generation.attempt, id=entry.attempt_id) for entry in local)
+    }
+    attempts |= {tier.tier: tier.view.state.attempts for tier in tiers if tier.view and tier.view.state}
+    return RunStatus(
+        run=run,
+        run_uid=run_uid,
+        newest_sealed=usable[0] if usable else None,
+        newest_validated=next((entry for entry in usable if entry.level.reaches(Level.VALIDATED)), None),
+        quarantined=tuple(entry for entry in local if entry.level is Level.QUARANTINED),
+        tiers=tuple(_tier_view(tier, run_uid, usable) for tier in tiers),
+        forks=find_forks(attempts),
+    )
+
+
+def _usable(local: Sequence[LocalEntry]) -> list[LocalEntry]:
+    good = [entry for entry in local if entry.level is not Level.QUARANTINED]
+    return sorted(good, key=lambda entry: entry.generation, reverse=True)
+
+
+def _tier_view(tier: TierInput, run_uid: str | None, usable: Sequence[LocalEntry]) -> TierView:
+    progress = tier.progress or Progress()
+    state = tier.view.state if tier.view else None
+    unrelated = bool(state and run_uid and state.run_uid != run_uid)
+    known_by = Known.LOG if tier.view else Known.TRACKER if tier.progress else Known.NOTHING
+    newest = None if unrelated else _mark(state.newest if state else None) if tier.view else progress.completed
+    return TierView(
+        tier=tier.tier,
+        known_by=known_by,
+        newest=newest,
+        evidence=Level.REPLICATED if newest else None,
+        lag=_lag(newest, usable) if known_by is not Known.NOTHING else None,
+        live=len(state.live) if state else 0 if tier.view else None,
+        pins=state.pins if state else (),
+        under_way=progress.under_way,
+        backlog=progress.backlog,
+        skipped=progress.skipped,
+        error=tier.failure.message if tier.failure else progress.failure,
+        hint=tier.failure.hint if tier.failure else None,
+        failing_since=progress.failing_since,
+        damaged_slots=tuple(damage.slot for damage in tier.view.damaged) if tier.view else (),
+        unrelated=unrelated,
+    )
+
+
+def _mark(commit: LiveCommit | None) -> Mark | None:
+    return Mark(generation=commit.id, slot=commit.slot, at=commit.at) if commit else None
+
+
+def _lag(newest: Mark | None, usable: Sequence[LocalEntry]) -> Lag:
+    ahead = [entry for entry in usable if newest is None or entry.generation > newest.generation]
+    reached = newest.generation.next_update if newest else 0
+    updates = max(0, ahead[0].generation.next_update - reached) if ahead else 0
+    return Lag(generations=len(ahead), updates=updates, bytes=sum(entry.total_bytes for entry in ahead))
+
+
+def assess_termination(status: RunStatus, tiers: Sequence[str]) -> Safety:
+    """Say whether this machine may go: only where the newest local generation is on every one of ``tiers``.
+
+    Updates since the last publish live in the trainer's memory and are not known here.
+    """
+    newest = status.newest_sealed
+    risks = [risk for name in tiers if (risk := _risk(name, status, newest)) is not None]
+    if not tiers and newest is not None:
+        risks.append(_at_risk("", newest, newest.generation.next_update, "no tier is configured"))
+    marks = [view.newest for name in tiers if (view := status.tier(name)) is not None]
+    known = [mark.generation for mark in marks if mark is not None]
+    return Safety(
+        safe=not risks,
+        risks=tuple(risks),
+        newest=newest.generation if newest else None,
+        restart_from=min(known) if known and len(known) == len(tiers) else None,
+    )
+
+
+def _risk(name: str, status: RunStatus, newest: LocalEntry | None) -> Risk | None:
+    if newest is None:
+        return None
+    view = status.tier(name)
+    ahead = newest.generation.next_update
+    if view is None or view.known_by is Known.NOTHING:
+        why = view.error if view and view.error else "it was not asked"
+        return _at_risk(name, newest, ahead, f"what it holds is unknown: {why}")
+    if view.unrelated:
+        return _at_risk(name, newest, ahead, "it holds another run of this name")
+    if view.newest is None or view.newest.generation < newest.generation:
+        return _at_risk(name, newest, view.lag.updates if view.lag else ahead, _not_there(view))
+    return None
+
+
+def _at_risk(name: str, newest: LocalEntry, updates: int, reason: str) -> Risk:
+    return Risk(tier=name, generation=newest.generation, updates=updates, reason=reason)
+
+
+def _not_there(view: TierView) -> str:
+    newest = f"its newest is {view.newest.generation}" if view.newest else "it holds nothing yet"
+    if view.under_way:
+        newest += f"; {view.under_way.generation} is under way"
+    return f"{newest}; last error: {view.error}" if view.error else newest
+
+
+def list_generations(local: Sequence[LocalEntry], tiers: Sequence[TierInput]) -> tuple[Listed, ...]:
+    """Return every generation that is anywhere, newest first, with where it is."""
+    here = {entry.generation: entry for entry in local}
+    remote = {commit.id: commit for tier in tiers for commit in (tier.view.live if tier.view else ())}
+    usable = {entry.generation for entry in _usable(local)} | set(remote)
+    newest = max(usable, default=None)
+    return tuple(
+        _listed(generation, here.get(generation), remote.get(generation), tiers, newest=generation == newest)
+        for generation in sorted({*here, *remote}, reverse=True)
+    )
+
+
+def _listed(
+    generation: GenerationId,
+    entry: LocalEntry | None,
+    commit: LiveCommit | None,
+    tiers: Sequence[TierInput],
+    *,
+    newest: bool,
+) -> Listed:
+    known = entry or commit
+    places = [_here(entry)] if entry else []
+    places += [place for tier in tiers if (place := _there(generation, tier)) is not None]
+    return Listed(
+        generation=generation,
+        next_update=generation.next_update,
+        total_bytes=known.total_bytes if known else 0,
+        objects=known.objects if known else 0,
+        newest=newest,
+        places=tuple(places),
+    )
+
+
+def _here(entry: LocalEntry) -> PlaceView:
+    at = entry.at or entry.sealed_at
+    return PlaceView(place=LOCAL, level=entry.level, at=at, slot=None, pinned=False, note=entry.reason)
+
+
+def _there(generation: GenerationId, tier: TierInput) -> PlaceView | None:
+    state: LogState | None = tier.view.state if tier.view else None
+    commit = state.find(generation) if state else None
+    if state is None or commit is None:
+        return None
+    return PlaceView(
+        place=tier.tier,
+        level=Level.REPLICATED,
+        at=commit.at,
+        slot=commit.slot,
+        pinned=str(generation) in state.pins,
+        note="",
+    )
+
+
+def explain(generation: GenerationId, local: Sequence[LocalEntry], tiers: Sequence[TierInput]) -> Explanation | None:
+    """Say all that is known of one generation; None where it is nowhere that answered."""
+    everything = list_generations(local, tiers)
+    listed = next((one for one in everything if one.generation == generation), None)
+    if listed is None:
+        return None
+    places = {str(one.generation): tuple(place.place for place in one.places) for one in everything}
+    return Explanation(
+        listed=listed,
+        lineage=_ancestors(str(generation), _parents(local, tiers), places),
+        newest_because=_newest_because(listed, everything),
+        when_restored=_when_restored(listed, everything, local, tiers),
+        unanswered=tuple(tier.tier for tier in tiers if tier.view is None),
+    )
+
+
+def _parents(local: Sequence[LocalEntry], tiers: Sequence[TierInput]) -> dict[str, str | None]:
+    parents = {commit.generation: commit.parent for tier in tiers for commit in (tier.view.live if tier.view else ())}
+    return parents | {str(entry.generation): entry.parent for entry in local}
+
+
+def _ancestors(
+    generation: str, parents: Mapping[str, str | None], places: Mapping[str, tuple[str, ...]]
+) -> tuple[Ancestor, ...]:
+    """Follow parents as far as they are known; a loop, which only a hostile log has, ends it."""
+    steps: dict[str, Ancestor] = {}
+    current = parents.get(generation)
+    while current is not None and current not in steps:
+        steps[current] = Ancestor(generation=current, places=places.get(current, ()))
+        current = parents.get(current)
+    return tuple(steps.values())
+
+
+def _newest_because(listed: Listed, everything: Sequence[Listed]) -> str:
+    quarantined = [place.note for place in listed.places if place.level is Level.QUARANTINED]
+    if quarantined and len(listed.places) == 1:
+        return f"it does not count: quarantined ({quarantined[0] or 'no reason recorded'})"
+    if listed.newest:
+        return "it is the newest: no other has a higher attempt and sequence"
+    newest = next(one.generation for one in everything if one.newest)
+    what = "attempt" if newest.attempt > listed.generation.attempt else "sequence"
+    return f"it is not the newest: {newest} has the higher {what}"
+
+
+def _when_restored(
+    listed: Listed, everything: Sequence[Listed], local: Sequence[LocalEntry], tiers: Sequence[TierInput]
+) -> tuple[str, ...]:
+    good = [place.place for place in listed.places if place.level is not Level.QUARANTINED]
+    if not good:
+        return ("nothing: no copy that counts is known",)
+    numbers = [entry.generation.attempt for entry in local]
+    numbers += [tier.view.state.highest_attempt for tier in tiers if tier.view and tier.view.state]
+    newer = [str(one.generation) for one in everything if one.generation > listed.generation]
+    words = [
+        f"its bytes would come from {', then '.join(good)}",
+        f"a new attempt, {max(numbers) + 1} or higher, would go on at update {listed.next_update}",
+    ]
+    if newer:
+        words.append(f"{len(newer)} newer would be left behind, not deleted: {', '.join(newer[:5])}")
+    return tuple(words)

@@ -1,0 +1,192 @@
+"""Keeps ``status.json`` current while a process replicates.
+
+A view for people: it is replaced atomically and not fsynced, because nothing is
+decided from it.
+"""
+
+import os
+import socket
+import threading
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from replicate.commit import Committed, PassReport
+from replicate.config import Config, TierConfig
+from replicate.errors import CkptierError
+from replicate.layout import GenerationId, new_nonce
+from replicate.plan import Choice
+from replicate.statusfile import Failure, Replica, StatusFile, TierStatus, UnderWay
+from replicate.tracker import Tracker
+from replicate.upload import Progress
+from tiers.clock import Clock, rfc3339
+
+WRITE_EVERY = 1.0
+"""Seconds between rewrites that only move a progress figure."""
+KEPT_NOTES = 5
+
+
+class Phase(StrEnum):
+    """What the process is doing as a whole."""
+
+    RUNNING = "running"
+    DRAINING = "draining"
+    STOPPED = "stopped"
+
+
+@dataclass(slots=True)
+class _TierBoard:
+    settings: TierConfig
+    under_way: UnderWay | None = None
+    waiting: tuple[str, ...] = ()
+    failure: Failure | None = None
+    notes: tuple[str, ...] = ()
+    verified_by: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class StatusBoard:
+    """Collects what happens and writes it down; safe from the tiers' threads."""
+
+    config: Config
+    clock: Clock
+    tracker: Tracker
+    phase: Phase = Phase.RUNNING
+    _boards: dict[str, _TierBoard] = field(default_factory=dict)
+    _present: frozenset[GenerationId] = frozenset()
+    _quarantined: dict[str, str] = field(default_factory=dict)
+    _lock: threading.RLock = field(default_factory=threading.RLock)
+    _started_at: str = ""
+    _written: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self._boards = {tier.name: _TierBoard(tier) for tier in self.config.tier}
+        self._started_at = rfc3339(self.clock.now())
+
+    def enter(self, phase: Phase) -> None:
+        """Change the phase."""
+        with self._lock:
+            self.phase = phase
+            self.write()
+
+    def stopped(self) -> None:
+        """Say that the process has ended."""
+        self.enter(Phase.STOPPED)
+
+    def present(self, generations: tuple[GenerationId, ...]) -> None:
+        """Replace the list of local generations, of which the file says where each one is."""
+        with self._lock:
+            self._present = frozenset(generations)
+
+    def quarantined(self, found: dict[GenerationId, str]) -> None:
+        """Replace the list of quarantined generations."""
+        with self._lock:
+            self._quarantined = {str(generation): reason for generation, reason in found.items()}
+
+    def started(self, tier: str, generation: GenerationId, size: int) -> None:
+        """Show that an upload begins or resumes."""
+        with self._lock:
+            self._boards[tier].under_way = UnderWay(
+                generation=str(generation), done_bytes=0, total_bytes=size, started_at=rfc3339(self.clock.now())
+            )
+            self.write()
+
+    def progressed(self, tier: str, progress: Progress) -> None:
+        """Show that bytes were accepted."""
+        with self._lock:
+            board = self._boards[tier]
+            if board.under_way is not None:
+                board.under_way = board.under_way.model_copy(update={"done_bytes": progress.done_bytes})
+            if self.clock.monotonic() - self._written >= WRITE_EVERY:
+                self.write()
+
+    def committed(self, tier: str, one: Committed) -> None:
+        """Show that a generation is complete on a tier."""
+        with self._lock:
+            board = self._boards[tier]
+            board.under_way = None
+            board.failure = None
+            board.verified_by = one.verified_by
+            self.write()
+
+    def noted(self, tier: str, text: str) -> None:
+        """Show something that is harmless and worth knowing."""
+        with self._lock:
+            board = self._boards[tier]
+            board.notes = (*board.notes, text)[-KEPT_NOTES:]
+
+    def passed(self, tier: str, report: PassReport | None, failure: CkptierError | None) -> None:
+        """Show what a pass over a tier came to."""
+        with self._lock:
+            board = self._boards[tier]
+            if failure is not None:
+                board.failure = self._failure(board.failure, failure)
+            elif report is not None:
+                board.failure = None
+                board.under_way = None
+                done = {str(one.generation) for one in report.committed}
+                board.waiting = tuple(
+                    str(one.id) for one in report.decisions if one.choice is Choice.UPLOAD and str(one.id) not in done
+                )
+            self.write()
+
+    def _failure(self, before: Failure | None, failure: CkptierError) -> Failure:
+        now = rfc3339(self.clock.now())
+        return Failure(
+            at=now,
+            since=before.since if before else now,
+            exit_code=int(failure.exit_code),
+            message=failure.message,
+            hint=failure.hint,
+            count=before.count + 1 if before else 1,
+        )
+
+    def write(self) -> None:
+        """Replace the file; raises OSError, since a store that cannot be written to is the process's own failure."""
+        with self._lock:
+            path = self.config.local.status
+            temporary = path.with_name(f".tmp-{new_nonce()}-status.json")
+            temporary.write_bytes(self.document().encode())
+            temporary.replace(path)
+            self._written = self.clock.monotonic()
+
+    def document(self) -> StatusFile:
+        """Return the present view."""
+        usage = self.tracker.usage()
+        return StatusFile(
+            run=self.config.run,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            phase=self.phase,
+            started_at=self._started_at,
+            updated_at=rfc3339(self.clock.now()),
+            tiers=tuple(self._tier(board, usage) for board in self._boards.values()),
+            quarantined=self._quarantined,
+        )
+
+    def _tier(self, board: _TierBoard, usage: tuple[tuple[str, str, str, int, int, int], ...]) -> TierStatus:
+        name = board.settings.name
+        completed = self.tracker.completed(name)
+        newest = completed[0] if completed else None
+        mine = [row for row in usage if row[1] == name]
+        requests: dict[str, int] = {}
+        for _day, _tier, billing, count, _up, _down in mine:
+            requests[billing] = requests.get(billing, 0) + count
+        return TierStatus(
+            name=name,
+            url=board.settings.url,
+            newest=Replica(
+                generation=str(newest.generation), slot=newest.slot, at=newest.at, total_bytes=newest.total_bytes
+            )
+            if newest
+            else None,
+            completed=len(completed),
+            held=tuple(str(one.generation) for one in completed if one.generation in self._present),
+            under_way=board.under_way,
+            waiting=board.waiting,
+            skipped=len(self.tracker.skipped(name)),
+            failure=board.failure,
+            notes=board.notes,
+            verified_by=board.verified_by,
+            requests=requests,
+            bytes_up=sum(row[4] for row in mine),
+        )
