@@ -24,3 +24,7 @@ def entry() -> None:
     from replicate.cli.main import main  # noqa: PLC0415 - only after the check
 
     main()
+
+
+if __name__ == "__main__":
+    entry()

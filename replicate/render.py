@@ -15,7 +15,7 @@ from replicate.preview import TierPreview
 from replicate.progress import human_bytes
 from replicate.restore import Outcome, RestoreReport
 from replicate.session import ReplicateReport
-from replicate.status import Explanation, Listed, RunStatus, Safety, TierView
+from replicate.status import Explanation, Known, Listed, RunStatus, Safety, TierView
 from replicate.statusfile import StatusFile
 from replicate.verify import Finding, VerifyReport
 
@@ -123,7 +123,9 @@ def render_status(run: RunStatus, view: StatusFile | None, *, replicating: bool,
     lines = [f"run {run.run}" + (f"  ({run.run_uid[:8]})" if run.run_uid else "")]
     marks = [tier.newest for tier in run.tiers if tier.newest is not None]
     best = max(marks, key=lambda mark: mark.generation, default=None)
-    if best is None:
+    if best is None and any(tier.known_by is Known.NOTHING for tier in run.tiers):
+        lines.append("if this machine disappeared now: not known here; `ckptier status --remote` asks the tiers")
+    elif best is None:
         lines.append("if this machine disappeared now: NOTHING is on any tier yet")
     else:
         lines.append(f"if this machine disappeared now: restart from update {best.generation.next_update}")
@@ -143,7 +145,7 @@ def render_status(run: RunStatus, view: StatusFile | None, *, replicating: bool,
 
 def _tier_lines(tier: TierView, now: datetime) -> list[str]:
     if tier.newest is None:
-        lines = [f"{tier.tier}: nothing committed"]
+        lines = [f"{tier.tier}: {'not asked' if tier.known_by is Known.NOTHING else 'nothing committed'}"]
     else:
         lines = [f"{tier.tier}: {tier.newest.generation} in slot {tier.newest.slot}, {age(tier.newest.at, now)}"]
     if tier.lag and tier.lag.generations:

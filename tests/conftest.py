@@ -4,6 +4,7 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import hypothesis
 import pytest
@@ -11,8 +12,14 @@ from support.moto_server import MotoServer
 from support.proxy import FaultProxy
 from support.seaweed import ACCESS_KEY, BUCKET, SECRET_KEY, SeaweedServer, require_weed
 
+if TYPE_CHECKING:
+    from support.s3_tiers import RawS3
+
+    from tiers.s3 import S3Tier
+
 hypothesis.settings.register_profile("dev", deadline=None)
 hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("nightly", deadline=None, max_examples=2_000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if "CI" in os.environ else "dev"))
 
 _prefixes = itertools.count(1)
@@ -40,6 +47,7 @@ def seaweed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SeaweedServer]
     directory = tmp_path_factory.mktemp("seaweed")
     with SeaweedServer(directory, access_key=ACCESS_KEY, secret_key=SECRET_KEY, buckets=(BUCKET,)) as server:
         yield server
+        server.kill()  # nobody wants its data, and an orderly stop takes seconds
 
 
 @pytest.fixture(scope="session")
@@ -70,3 +78,23 @@ def proxy(seaweed: SeaweedServer) -> Iterator[FaultProxy]:
     """Run a fault proxy in front of SeaweedFS."""
     with FaultProxy(seaweed.port) as running:
         yield running
+
+
+@pytest.fixture
+def s3(proxy: FaultProxy, prefix: str) -> "Iterator[S3Tier]":
+    """Open a tier on SeaweedFS, through the fault proxy."""
+    from support.s3_tiers import s3_tier  # noqa: PLC0415 - tests without S3 do without boto3
+
+    tier = s3_tier(proxy.endpoint_url, prefix)
+    yield tier
+    tier.close()
+
+
+@pytest.fixture
+def raw_s3(seaweed: SeaweedServer, prefix: str) -> "Iterator[RawS3]":
+    """Reach what ``s3`` stores, past the tier and the proxy."""
+    from support.s3_tiers import RawS3  # noqa: PLC0415 - as above
+
+    store = RawS3(seaweed.endpoint_url, prefix)
+    yield store
+    store.close()

@@ -5,6 +5,7 @@ import io
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, BinaryIO, Protocol, cast
 
 from urllib3.exceptions import HTTPError
@@ -14,6 +15,7 @@ from tiers.errors import IntegrityError, TierUnavailable
 from tiers.s3_sdk import BotoCoreError
 
 SKIP_CHUNK = 1 << 20
+_MISBEHAVES = "the store is misbehaving: check profile and endpoint_url"
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
@@ -178,12 +180,15 @@ def object_stream(response: Mapping[str, Any], start: int, length: int | None, w
     """Return a stream over the range that was asked for, whatever the store made of the request.
 
     A store may answer a range with 206, with 200 and the whole object, or (rclone) with
-    200 and the range: what the answer holds is read from Content-Range, never from the
-    status.  IntegrityError, with the connection released, where it is less than was asked.
+    200 and the range: what the answer holds is read from Content-Range, which a 206 must
+    have.  IntegrityError, with the connection released, where it is less than was asked.
     """
     answer: Answer = response["Body"]
     size = int(response["ContentLength"])
     found = _CONTENT_RANGE.fullmatch(response.get("ContentRange", ""))
+    if found is None and response["ResponseMetadata"]["HTTPStatusCode"] == HTTPStatus.PARTIAL_CONTENT:
+        answer.close()
+        raise IntegrityError("a part of the object came, and not which", **where.fields(), hint=_MISBEHAVES)
     first, total = (int(found[1]), found[3]) if found else (0, str(size))
     end = first + size
     wanted_end = start + length if length is not None else int(total) if total.isdecimal() else end

@@ -128,17 +128,17 @@ class SeaweedServer:
         self._buckets = buckets
         self._clock = clock if clock is not None else SystemClock()
         self._process: subprocess.Popen[bytes] | None = None
-        self._port = 0
+        self._ports: list[int] = []
 
     @property
     def endpoint_url(self) -> str:
         """The URL to give as ``endpoint_url``."""
-        return f"http://{HOST}:{self._port}"
+        return f"http://{HOST}:{self.port}"
 
     @property
     def port(self) -> int:
-        """The port of the S3 API."""
-        return self._port
+        """The port of the S3 API; 0 before the first start."""
+        return self._ports[2 * _PARTS.index("s3")] if self._ports else 0
 
     def start(self, attempts: int = 3) -> Self:
         """Start and wait until it answers; ServerError where it does not.
@@ -168,13 +168,21 @@ class SeaweedServer:
         process, self._process = self._process, None
         if process is not None:
             stop_process(process)
+            self._sweep()
 
     def kill(self) -> None:
-        """End it without warning, as a crash would."""
+        """End it without warning, as a crash would; its data stay."""
         process, self._process = self._process, None
         if process is not None:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait(STOP_LIMIT)
+            self._sweep()
+
+    def _sweep(self) -> None:
+        # SeaweedFS leaves a socket for each of its ports, in a place that cannot be chosen.
+        for port in self._ports:
+            for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # noqa: S108 - where it puts them
+                left.unlink(missing_ok=True)
 
     def __enter__(self) -> Self:
         return self.start()
@@ -189,12 +197,17 @@ class SeaweedServer:
         return self._directory / "weed.log"
 
     def _launch(self, weed: Path) -> bool:
-        ports = free_ports(2 * len(_PARTS))
-        self._port = ports[2 * _PARTS.index("s3")]
+        self._ports = ports = free_ports(2 * len(_PARTS))
         command = [str(weed), "mini", f"-dir={self._directory}", f"-ip={HOST}", f"-ip.bind={HOST}"]
         for index, part in enumerate(_PARTS):
             command += [f"-{part}.port={ports[2 * index]}", f"-{part}.port.grpc={ports[2 * index + 1]}"]
-        command += ["-webdav=false", "-volume.preStopSeconds=0", "-admin.ui=false", "-s3.port.iceberg=0", "-s3.port.lance=0"]
+        command += [
+            "-webdav=false",
+            "-volume.preStopSeconds=0",
+            "-admin.ui=false",
+            "-s3.port.iceberg=0",
+            "-s3.port.lance=0",
+        ]
         command += ["-master.telemetry=false", "-s3.autoCreateBucket=false"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -211,4 +224,4 @@ class SeaweedServer:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        return wait_until_answers(self._port, self._process, self._clock)
+        return wait_until_answers(self.port, self._process, self._clock)

@@ -33,6 +33,19 @@ class Reporter:
         elif text:
             write(text)
 
+    def document(self, fields: dict[str, Any], text: str, *, exit_code: ExitCode) -> None:
+        """Print a result that is a document of its own: its fields stand beside ``ok``."""
+        self.exit_code = exit_code
+        if self.as_json:
+            write(json.dumps({"ok": exit_code is ExitCode.OK, "exit_code": int(exit_code), **fields}, indent=2))
+        else:
+            write(text)
+
+    def progress(self, line: str) -> None:
+        """Print a line of a long work's result as it goes; nothing with ``as_json``."""
+        if not self.as_json:
+            write(line)
+
     def fail(self, error: CkptierError) -> None:
         """Print an error: to stderr for people, as a document with ``error`` for programs."""
         self.exit_code = error.exit_code
@@ -58,11 +71,9 @@ def write(text: str) -> None:
 @contextmanager
 def reporting(*, as_json: bool, verbose: bool = False) -> Iterator[Reporter]:
     """Run a command's body; every expected error ends in its message, next step and exit code."""
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
-        stream=sys.stderr,
-        format="%(asctime)s %(levelname)s %(message)s",
-    )
+    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    for ours in ("replicate", "tiers"):
+        logging.getLogger(ours).setLevel(logging.INFO if verbose else logging.WARNING)
     reporter = Reporter(as_json)
     try:
         yield reporter

@@ -115,9 +115,9 @@ def run(
         stopping = stop is not None and stop.is_set()
         if training.next_update % save_every == 0 or stopping:
             started = clock.monotonic()
-            publish(store, training)
+            sealed = publish(store, training)
             milliseconds = round((clock.monotonic() - started) * 1000)
-            emit({"event": "published", "next_update": training.next_update, "milliseconds": milliseconds})
+            emit({"event": "published", "generation": str(sealed.id), "milliseconds": milliseconds})
         if stopping:
             return
 

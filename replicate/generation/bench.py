@@ -4,9 +4,9 @@ import logging
 from dataclasses import dataclass
 
 from replicate import canonical
-from replicate.errors import IntegrityFailure
+from replicate.errors import IntegrityFailure, LocalDisk
 from replicate.generation import descent
-from replicate.generation.disk import read_document, write_durably
+from replicate.generation.disk import local_io, read_document, write_durably
 from replicate.generation.evidence import Evidence, Level, write_evidence
 from replicate.generation.lineage import Lineage, allocate, read_lineage
 from replicate.generation.local import LocalGeneration, load_generation, scan_generations
@@ -15,6 +15,7 @@ from replicate.generation.seal import Description, Place, SealOrder, seal_tree
 from replicate.generation.staging import Staging
 from replicate.generation.validate import Limits, Verdict, is_as_sealed, validate_generation
 from replicate.layout import GenerationId, LocalRun, RunName
+from tiers import effects
 from tiers.clock import Clock, rfc3339
 
 _MAX_HINT_BYTES = 1024 * 1024
@@ -78,18 +79,36 @@ class Bench:
 
     def validate(self, generation: GenerationId) -> Evidence:
         """Check a generation and record the outcome.  What was quarantined stays so; it is not checked again."""
+        evidence, is_news = self._assess(generation)
+        if is_news:
+            write_evidence(self.local, evidence)
+        if evidence.level is Level.QUARANTINED:
+            self.point_latest()
+        return evidence
+
+    def judge(self, generation: GenerationId) -> Evidence:
+        """Like validate; a full or read-only disk keeps the outcome from being recorded, not from being used."""
+        evidence, is_news = self._assess(generation)
+        if is_news:
+            try:
+                write_evidence(self.local, evidence)
+            except LocalDisk as error:
+                _log.warning("%s is %s, which could not be recorded: %s", generation, evidence.level, error.message)
+        return evidence
+
+    def _assess(self, generation: GenerationId) -> tuple[Evidence, bool]:
+        """Return what is known of a generation, checking what has to be, and whether that is news."""
         found = load_generation(self.local, generation)
         known = found.evidence
         if known is not None and known.level is Level.QUARANTINED:
-            return known
+            return known, False
         if known is not None and known.level.reaches(Level.VALIDATED) and is_as_sealed(found):
-            return known
+            return known, False
         verdict = validate_generation(found, limits=self.limits, hash_workers=self.hash_workers)
         evidence = _conclude(found, verdict, self.now())
         if evidence.level is Level.QUARANTINED:
             _log.error("%s is quarantined: %s", generation, verdict.reason)
-        write_evidence(self.local, evidence)
-        return evidence
+        return evidence, True
 
     def quarantine(self, generation: GenerationId, reason: str) -> None:
         """Record that a generation must not be used, whatever was known of it before."""
@@ -122,6 +141,9 @@ class Bench:
             hint = self._latest_hint()
             if hint is not None:
                 write_durably(self.local.latest, hint)
+            else:
+                with local_io(self.local.latest, "removing it"):
+                    effects.unlink(self.local.latest)
 
     def _latest_is_written(self) -> bool:
         return read_document(self.local.latest, _MAX_HINT_BYTES) == self._latest_hint()

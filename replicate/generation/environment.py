@@ -21,7 +21,9 @@ def describe_environment() -> dict[str, Any]:
     torch: Any = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "cuda"):
         described["cuda"] = str(torch.version.cuda or "none")
-        described["devices"] = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+        described["device_count"] = torch.cuda.device_count()
+        if torch.cuda.is_initialized():  # asking for names initializes CUDA, which a process that forks must not
+            described["devices"] = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     if (size := os.environ.get("WORLD_SIZE", "")).isdigit():
         described["world_size"] = int(size)
     return described

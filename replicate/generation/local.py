@@ -68,15 +68,17 @@ def _damaged_hint(generation: GenerationId) -> str:
 
 def scan_generations(local: LocalRun) -> tuple[LocalGeneration, ...]:
     """List what lies in ``generations/``, newest first by (attempt, sequence), whatever its state."""
-    found = []
     with local_io(local.generations, "listing the generations"):
         names = [path.name for path in local.generations.iterdir()] if local.generations.is_dir() else []
+    found = []
     for name in names:
         try:
-            found.append(GenerationId.parse(name))
+            found.append(load_generation(local, GenerationId.parse(name)))
         except UsageError:
             _log.warning("%s is no generation and is left alone", local.generations / name)
-    return tuple(load_generation(local, generation) for generation in sorted(found, reverse=True))
+        except NothingFound:
+            _log.info("%s was removed meanwhile", name)
+    return tuple(sorted(found, key=lambda one: one.id, reverse=True))
 
 
 def load_generation(local: LocalRun, generation: GenerationId) -> LocalGeneration:

@@ -3,11 +3,11 @@
 import logging
 import os
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from replicate.errors import CkptierError, IntegrityFailure
+from replicate.errors import CkptierError, IntegrityFailure, LocalDisk
 from replicate.generation.bench import Bench
 from replicate.generation.disk import FULL, disk_error
 from replicate.generation.evidence import Level
@@ -30,10 +30,10 @@ class Publication(AbstractContextManager[Path]):
     description: Description
     validate: bool = True
     defer_seal: bool = False
-    generation: LocalGeneration | None = None
-    _staging: Staging | None = None
-    _began: float = 0.0
-    _pid: int = 0
+    generation: LocalGeneration | None = field(default=None, init=False)
+    _staging: Staging | None = field(default=None, init=False)
+    _began: float = field(default=0.0, init=False)
+    _pid: int = field(default=0, init=False)
 
     def __enter__(self) -> Path:
         sweep(self.bench.local)
@@ -67,7 +67,16 @@ class Publication(AbstractContextManager[Path]):
             return
         self.generation = self.bench.seal(staging, place, self.description, began=self._began)
         if self.validate:
-            self.generation = approve(self.bench, self.generation)
+            self.generation = self._approved(self.generation)
+
+    def _approved(self, generation: LocalGeneration) -> LocalGeneration:
+        try:
+            return approve(self.bench, generation)
+        except LocalDisk as error:
+            raise LocalDisk(
+                f"{generation.id} is sealed and resume will use it, but not recorded as validated: {error.message}",
+                hint=error.hint,
+            ) from error
 
 
 def approve(bench: Bench, generation: LocalGeneration) -> LocalGeneration:

@@ -152,7 +152,9 @@ class RunStore:
         next_update: int,
         contract: Mapping[str, str] | None = None,
         payload: str = "files",
-        **options: Any,
+        tokens_seen: int | None = None,
+        experiment: Experiment | None = None,
+        validate: bool = True,
     ) -> LocalGeneration:
         """Seal a copy of a directory or file that something else wrote; the original is not touched.
 
@@ -161,11 +163,17 @@ class RunStore:
         special files are refused by name.  Raises SourceChanged where it was written to meanwhile.
         """
         source = adoption.resolve_source(Path(path), self.local.root)
-        publication = self.publish(next_update=next_update, contract=contract, payload=payload, **options)
+        publication = self.publish(
+            next_update=next_update,
+            contract=contract,
+            payload=payload,
+            tokens_seen=tokens_seen,
+            experiment=experiment,
+            validate=validate,
+        )
         with publication as directory:
             adoption.bring(source, directory)
-        if publication.generation is None:
-            raise UsageError("adopting cannot be deferred", hint="leave defer_seal out")
+        assert publication.generation is not None
         return publication.generation
 
     def generations(self) -> tuple[LocalGeneration, ...]:
@@ -231,32 +239,40 @@ class RunStore:
 
         Newest validated of the current attempt, else what the attempt started from.
         Raises ContractChanged where the contract differs in keys that are not in
-        ``allow``, NothingFound where nothing can be used; warns EnvironmentChanged.
+        ``allow``, NothingFound where nothing can be used, LocalDisk where a deferred one
+        cannot be sealed; warns EnvironmentChanged.
         """
         skipped = list(deferred.seal_staged(self._bench, wait=True).failed)
         for generation in self._bench.line():
-            reason = self._unusable(generation.id)
-            if reason:
+            evidence, reason = self._judge(generation.id)
+            if evidence is None:
                 _log.warning("%s is passed over: %s", generation.id, reason)
                 skipped.append(Skipped(generation=str(generation.id), reason=reason))
                 continue
-            chosen = replace(load_generation(self.local, generation.id), skipped=tuple(skipped))
+            chosen = replace(generation, evidence=evidence, skipped=tuple(skipped))
             if contract is not None:
                 check_contract(chosen.id, chosen.record.contract, contract, allow=allow)
             _warn_of_changes(chosen)
-            self._bench.point_latest()
+            self._point_latest()
             return chosen
         raise NothingFound(
             f"{self.local.root} holds no generation to continue from{_words(skipped)}",
             hint="`ckptier restore` gets one from the tiers; start afresh only if that finds none",
         )
 
-    def _unusable(self, generation: GenerationId) -> str:
+    def _judge(self, generation: GenerationId) -> tuple[Evidence | None, str]:
+        """Return the evidence of a generation that can be used, or None and why it cannot."""
         try:
-            evidence = self._bench.validate(generation)
+            evidence = self._bench.judge(generation)
         except (IntegrityFailure, LocalDisk) as error:
-            return error.message
-        return evidence.reason if evidence.level is Level.QUARANTINED else ""
+            return None, error.message
+        return (None, evidence.reason) if evidence.level is Level.QUARANTINED else (evidence, "")
+
+    def _point_latest(self) -> None:
+        try:
+            self._bench.point_latest()
+        except LocalDisk as error:
+            _log.warning("LATEST.json could not be replaced, which is only a hint: %s", error.message)
 
 
 def _id(generation: GenerationId | str) -> GenerationId:

@@ -73,11 +73,11 @@ def _fault(file: dict[str, Any]) -> str:
 
 
 def _words(error: Exception) -> str:
-    """Say what failed, without the advice in torch's message to load it unrestricted."""
+    """Say what failed; torch wraps it in the advice to load the file unrestricted, which is left out."""
     text = str(error)
     if isinstance(error, MemoryError) or "allocate memory" in text:
         return "loading it takes more memory than its size accounts for"
-    cause = text.rpartition("WeightsUnpickler error: ")[2].strip() or "no reason given"
+    cause = str(error.__context__ or error).strip() or "no reason given"
     return f"{type(error).__name__}: {cause.splitlines()[0].partition('. Please')[0]}"
 
 

@@ -145,7 +145,7 @@ def _check_both(name: str, *, given: bool, saved: bool) -> None:
         )
     if saved and not given:
         raise UsageError(
-            f"the checkpoint holds the state of a {name}, and none was given",
+            f"the checkpoint holds the state of the {name}, and none was given",
             hint="build it as before and pass it in TrainingState",
         )
 
@@ -209,7 +209,7 @@ def contract_of(**parts: Any) -> dict[str, str]:
     """Digest what gives the state its meaning: ``contract_of(config={...}, tokenizer=Path("tokenizer.json"))``.
 
     A Path is digested by its bytes, text and bytes as they are, anything else as
-    canonical JSON (floats as Python writes them).
+    canonical JSON, in which a float is spelled as Python's repr.
     """
     return {name: _digest(name, part) for name, part in parts.items()}
 
@@ -220,6 +220,17 @@ def _digest(name: str, part: Any) -> str:
     if isinstance(part, (bytes, str)):
         return canonical.sha256(part if isinstance(part, bytes) else part.encode())
     try:
-        return canonical.sha256(canonical.dump(part))
+        return canonical.sha256(canonical.dump(_spelled(part)))
     except (TypeError, ValueError) as error:
         raise UsageError(f"contract part {name!r}: {error}", hint="pass plain data, text, bytes or a Path") from error
+
+
+def _spelled(value: Any) -> Any:
+    """Replace floats, which have no canonical form, by a spelling that no text has by accident."""
+    if isinstance(value, float):
+        return {"float": repr(value)}
+    if isinstance(value, Mapping):
+        return {key: _spelled(inner) for key, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_spelled(inner) for inner in value]
+    return value

@@ -11,7 +11,7 @@ import contextlib
 import os
 import threading
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import BinaryIO
@@ -121,6 +121,10 @@ class Fetcher:
         leaves = _leaves(files, resumed)
         with ThreadPoolExecutor(self._workers, thread_name_prefix="ckptier-restore") as pool:
             futures = [pool.submit(self._work, leaves) for _ in range(self._workers)]
+            try:
+                wait(futures)
+            finally:
+                self._stop.set()  # an interrupt of the waiting thread must not have to wait for every leaf
         for future in futures:
             future.result()
         counts = self._counts

@@ -13,6 +13,7 @@ from replicate.log import Attempt
 from replicate.logbook import Logbook
 from replicate.manifest import GenerationRecord
 from replicate.restore.plan import Held, HeldGeneration, TierAnswer
+from replicate.statusfile import read_status
 from tiers.errors import TierError
 from tiers.protocol import Tier
 
@@ -59,8 +60,18 @@ def read_holdings(local: LocalRun) -> Holdings:
         sequence=max((lineage.highest_sequence if lineage else 0), *(each.id.sequence for each in readable), 0),
         attempts=tuple(Attempt(number=number, id=identity) for number, identity in sorted(attempts)),
         generations=tuple(found),
+        remembered=_remembered(local),
     )
     return Holdings(held=held, readable=tuple(readable))
+
+
+def _remembered(local: LocalRun) -> tuple[tuple[str, int], ...]:
+    """Return the slots that the replicating process recorded; a damaged record remembers nothing."""
+    try:
+        status = read_status(local)
+    except CkptierError:
+        return ()
+    return tuple((tier.name, tier.newest.slot) for tier in status.tiers if tier.newest) if status else ()
 
 
 def _describe(generation: LocalGeneration) -> HeldGeneration:

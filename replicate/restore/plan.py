@@ -82,13 +82,17 @@ class HeldGeneration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """What the store knows: its lineage (``run_uid`` None where it has none) and generations."""
+    """What the store knows: its lineage (``run_uid`` None where it has none) and generations.
+
+    ``remembered`` holds tiers with the last log slot that this machine saw committed there.
+    """
 
     run_uid: str | None = None
     attempt: int = 0
     sequence: int = 0
     attempts: tuple[Attempt, ...] = ()
     generations: tuple[HeldGeneration, ...] = ()
+    remembered: tuple[tuple[str, int], ...] = ()
 
     def find(self, generation: GenerationId) -> HeldGeneration | None:
         """Return a generation that is here and counts."""
@@ -144,7 +148,7 @@ def plan_restore(request: RestoreRequest, answers: Sequence[TierAnswer], held: H
     """Decide what to restore; raises the CkptierError whose exit code tells why nothing can be."""
     check_request(request, [answer.tier for answer in answers])
     run_uid = _one_history(request, answers, held)
-    warnings = _forks(request, answers, held)
+    warnings = [*_forks(request, answers, held), *_shortened(request, answers, held)]
     selected = [answer for answer in answers if request.tier in (None, answer.tier)]
     counted = _counted(request, held, run_uid)
     candidates = _candidates(request, selected, counted)
@@ -212,6 +216,22 @@ def _forks(request: RestoreRequest, answers: Sequence[TierAnswer], held: Held) -
             hint="choose the line to continue with --generation ID; `ckptier list` shows both",
         )
     return [f"the run forked: {word}" for word in words]
+
+
+def _shortened(request: RestoreRequest, answers: Sequence[TierAnswer], held: Held) -> list[str]:
+    """Refuse, or with an explicit generation report, a log that ends before a slot that was seen."""
+    remembered = dict(held.remembered)
+    words = [
+        f"the log of {answer.tier} ends before slot {remembered[answer.tier]}, which this machine saw committed"
+        for answer in answers
+        if answer.view is not None and answer.view.next_slot <= remembered.get(answer.tier, -1)
+    ]
+    if words and request.generation is None:
+        raise TrustFailure(
+            f"{'; '.join(words)}: entries were removed, or an old state was put back",
+            hint="name the generation to restore with --generation ID, or restore from another tier with --tier",
+        )
+    return words
 
 
 def _counted(request: RestoreRequest, held: Held, run_uid: str | None) -> Held:

@@ -23,7 +23,7 @@ from replicate.layout import GenerationId, LocalRun, RemoteRun, RunName
 from replicate.log import LogState
 from replicate.logbook import Logbook
 from replicate.manifest import GenerationRecord, SealedFile
-from replicate.restore.fetch import MIB, Fetcher, Incident, NotProved, Tally
+from replicate.restore.fetch import MIB, Fault, Fetcher, Incident, NotProved, Tally
 from replicate.restore.holdings import Holdings, ask, read_holdings
 from replicate.restore.plan import LOCAL, Candidate, Held, Outcome, RestorePlan, RestoreRequest, Skip, plan_restore
 from replicate.restore.sources import LocalSource, Source, TierSource
@@ -91,8 +91,26 @@ def restore(
     ``tiers`` are in declared order and all are asked for their logs, also where the request
     names one: the new attempt has to be above all that are known.
     """
+    try:
+        return _restore(request, tiers, local, clock, run=run, options=options or RestoreOptions(), dry_run=dry_run)
+    except OSError as error:
+        raise disk_failure(error, request.to or local.root, "restoring") from error
+
+
+def _restore(
+    request: RestoreRequest,
+    tiers: Sequence[Tier],
+    local: LocalRun,
+    clock: Clock,
+    *,
+    run: RunName,
+    options: RestoreOptions,
+    dry_run: bool,
+) -> RestoreReport:
     started = clock.monotonic()
     directory = DirectoryTarget.at(request.to, local) if request.to is not None else None
+    if directory is not None:
+        directory.prepare()
     remote = RemoteRun(run)
     holdings = read_holdings(local) if directory is None else _readable_holdings(local)
     plan = plan_restore(request, ask(tiers, remote), holdings.held)
@@ -106,7 +124,7 @@ def restore(
         holdings=holdings,
         plan=plan,
         target=target,
-        options=options or RestoreOptions(),
+        options=options,
     )
     return job.run(clock, started)
 
@@ -218,7 +236,7 @@ class _Restoration:
 
     def _first_provable(self) -> _Done:
         for candidate in self.plan.candidates:
-            staging = Staging(self.target.place.staging(candidate.generation))
+            staging = self.target.staging(candidate.generation)
             try:
                 return self._try(candidate, staging)
             except IntegrityFailure as error:
@@ -310,6 +328,7 @@ class _Restoration:
     def _provable(self, candidate: Candidate) -> _Provable:
         """Read the documents of a candidate wherever it lies; NotProved where none is readable."""
         faults: list[str] = []
+        incidents: list[Incident] = []
         cause: CkptierError | None = None
         sources: list[Source] = [LocalSource.of(self.holdings.contents)] if self.request.tier is None else []
         chosen: tuple[GenerationRecord, bytes, RestoredFrom | None] | None = None
@@ -320,6 +339,7 @@ class _Restoration:
             except (TierError, CkptierError) as error:
                 cause = _unanswered(error) or cause
                 faults.append(f"{replica.tier}: {_manifest_fault(error)}")
+                incidents.extend(_missing_manifest(replica.tier, error))
                 continue
             sources.append(TierSource.of(tier, manifest))
             origin = RestoredFrom(tier=replica.tier, generation=str(candidate.generation), slot=replica.commit.slot)
@@ -328,7 +348,7 @@ class _Restoration:
         if chosen is None and held is not None:
             chosen = (held.record, held.record_bytes, None)
         if chosen is None:
-            raise NotProved("; ".join(faults), incidents=(), cause=cause)
+            raise NotProved("; ".join(faults), incidents=tuple(incidents), cause=cause)
         place = candidate.generation
         self.skipped.extend(Skip(generation=place, place=fault.split(":")[0], reason=fault) for fault in faults)
         return _Provable(record=chosen[0], record_bytes=chosen[1], sources=tuple(sources), restored_from=chosen[2])
@@ -375,6 +395,12 @@ def _unanswered(error: TierError | CkptierError) -> CkptierError | None:
 
 def _manifest_fault(error: TierError | CkptierError) -> str:
     return "its manifest is missing" if isinstance(error, ObjectNotFound) else error.message
+
+
+def _missing_manifest(tier: str, error: TierError | CkptierError) -> list[Incident]:
+    if not isinstance(error, ObjectNotFound):
+        return []
+    return [Incident(place=tier, path="manifest.json", leaf=0, fault=Fault.MISSING, reason=error.message)]
 
 
 def _read_again(tier: Tier, remote: RemoteRun) -> LogState | None:

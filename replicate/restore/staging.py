@@ -113,11 +113,15 @@ def _holder(path: Path) -> str:
 
 
 class Staging:
-    """One staging folder: ``files/`` as they will be published, and at the end ``generation.json``."""
+    """One staging folder.
 
-    def __init__(self, path: Path) -> None:
+    For a store it holds ``files/`` and at the end ``generation.json``; ``bare`` it holds the
+    files and nothing else, and is itself what will be renamed to the target.
+    """
+
+    def __init__(self, path: Path, *, bare: bool = False) -> None:
         self.path = path
-        self.files = path / "files"
+        self.files = path if bare else path / "files"
         self._root = -1
 
     def open(self, files: tuple[SealedFile, ...], directories: tuple[str, ...]) -> frozenset[str]:
@@ -126,7 +130,8 @@ class Staging:
             effects.unlink(self.path)
         self.path.mkdir(mode=0o700, exist_ok=True)
         self.path.chmod(0o700)
-        effects.unlink(self.path / "generation.json")
+        if self.files != self.path:
+            effects.unlink(self.path / "generation.json")
         kept = self._prune(files, directories)
         self._root = os.open(self.files, _DIRECTORY)
         for path in directories:
@@ -169,10 +174,14 @@ class Staging:
         for folder in _folders(files, directories):
             effects.fsync_directory(self.files / folder)
 
-    def write_record(self, data: bytes, umask: int) -> None:
-        """Add generation.json, and make the folder ready to be renamed into a store."""
+    def write_record(self, data: bytes) -> None:
+        """Add generation.json."""
         write_new(self.path / "generation.json", data)
-        self.path.chmod(0o777 & ~umask)
+
+    def unveil(self, mode: int) -> None:
+        """Give the folder the mode that it will have, durably; until here only its owner could look in."""
+        self.close()
+        self.path.chmod(mode)
         effects.fsync_directory(self.path)
 
     def remove(self) -> None:

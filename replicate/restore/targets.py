@@ -47,6 +47,10 @@ class Target(Protocol):
         """Refuse a target that cannot be, and create what the staging needs."""
         ...
 
+    def staging(self, generation: GenerationId) -> Staging:
+        """Return the staging of one generation, not yet opened."""
+        ...
+
     def publish(self, staging: Staging, publication: Publication) -> int | None:
         """Make the staged generation appear; returns the attempt that was opened, if any."""
         ...
@@ -74,6 +78,10 @@ class DirectoryTarget:
         """Beside the folder; the label tells it from other targets there."""
         return Place(parent=self.path.parent, label=hashlib.sha256(os.fsencode(self.path.name)).hexdigest()[:8])
 
+    def staging(self, generation: GenerationId) -> Staging:
+        """Return a bare one: it becomes the folder."""
+        return Staging(self.place.staging(generation), bare=True)
+
     def prepare(self) -> None:
         """Refuse links, mount points, folders with something in them, and the store itself."""
         _refuse_kind(self.path)
@@ -92,11 +100,9 @@ class DirectoryTarget:
     def publish(self, staging: Staging, publication: Publication) -> int | None:  # noqa: ARG002 - files only
         """Rename the files into place; an empty folder that stands there gives its mode and goes."""
         self.prepare()
-        if self.path.is_dir():
-            staging.files.chmod(self.path.stat().st_mode & 0o777)
-            effects.fsync_directory(staging.files)
-        publish(staging.files, self.path)
-        staging.remove()
+        standing = self.path.stat().st_mode & 0o777 if self.path.is_dir() else None
+        staging.unveil(0o777 & ~current_umask() if standing is None else standing)
+        publish(staging.path, self.path)
         return None
 
 
@@ -131,6 +137,10 @@ class StoreTarget:
         """The run's folder."""
         return self.local.root
 
+    def staging(self, generation: GenerationId) -> Staging:
+        """Return one that becomes the generation's folder."""
+        return Staging(self.place.staging(generation))
+
     def prepare(self) -> None:
         """Create the run's folder."""
         make_directory(self.local.generations)
@@ -138,8 +148,8 @@ class StoreTarget:
     def publish(self, staging: Staging, publication: Publication) -> int | None:
         """Open the attempt, durably, and only then let the generation appear."""
         generation = publication.record.generation
-        staging.write_record(publication.record_bytes, current_umask())
-        staging.close()
+        staging.write_record(publication.record_bytes)
+        staging.unveil(0o777 & ~current_umask())
         attempt = self.open(generation, publication.restored_from)
         self._set_aside(generation)
         self._install(staging, publication.record_bytes)

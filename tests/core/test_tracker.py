@@ -99,8 +99,7 @@ def test_unknown_tier_has_nothing(tracker: Tracker) -> None:
 @pytest.mark.parametrize("how", ["garbage", "truncated", "flipped"])
 def test_damaged_tracker_is_set_aside_and_started_anew(folder: Path, tracker: Tracker, how: str) -> None:
     """It can be rebuilt from the logs; as evidence it is kept."""
-    for sequence in range(1, 400):
-        tracker.complete("t", [completed(sequence)], Seen(slot=sequence, sha256="1" * 64))
+    tracker.complete("t", [completed(sequence) for sequence in range(1, 400)], Seen(slot=1, sha256="1" * 64))
     tracker.close()
     path = folder / "tracker.sqlite"
     good = path.read_bytes()

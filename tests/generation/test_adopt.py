@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -91,7 +92,7 @@ def test_a_source_that_changes_meanwhile_is_refused(
     store: RunStore, source: Path, change: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     honest = adoption._clone
-    changes = {
+    changes: dict[str, Callable[[], object]] = {
         "rewrite": lambda: (source / "w.pt").write_bytes(b"again"),
         "add": lambda: (source / "optimizer.pt").write_bytes(b"again"),
         "remove": lambda: (source / "w.pt").unlink(missing_ok=True),

@@ -60,6 +60,7 @@ def test_a_disk_that_fills_at_any_step_leaves_nothing_half_done(tmp_path: Path, 
             break
         generations = store.generations()
         assert generations[-1].id.next_update == 1
+        assert store.resume().id == generations[0].id
         assert all(store.validate(one.id).level is Level.VALIDATED for one in generations)
         assert leftovers(store.local.root) == []
         with store.publish(next_update=3) as directory:
@@ -218,3 +219,26 @@ assert (child == 0) or store.latest()
 """
     subprocess.run([sys.executable, "-c", code, str(store.local.root)], check=True, timeout=60)
     assert [one.id.sequence for one in store.generations()] == [1]
+
+
+def test_resuming_needs_no_space(store: RunStore) -> None:
+    """A disk that is full keeps what was found out from being recorded, not from being used."""
+    for update in (1, 2):
+        with store.publish(next_update=update, validate=False) as directory:
+            write(directory, b"x")
+    with observing(Full(1)):
+        resumed = store.resume()
+    assert (resumed.id.next_update, resumed.level, resumed.skipped) == (2, Level.VALIDATED, ())
+    assert store.generations()[0].level is Level.SEALED
+
+
+def test_a_generation_that_is_removed_while_they_are_listed_is_left_out(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for update in (1, 2):
+        with store.publish(next_update=update) as directory:
+            (directory / "state").write_bytes(b"x")
+    listed = list(store.local.generations.iterdir())
+    store.remove(store.generations()[-1].id)
+    monkeypatch.setattr(Path, "iterdir", lambda _path: iter(listed))
+    assert [one.id.next_update for one in store.generations()] == [2]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from replicate import RunStore
-from replicate.digests import HASHED
+from replicate.digests import HASHED, digest_file
 from replicate.errors import CkptierError, ConfigInvalid, IntegrityFailure, LocalDisk, UsageError
 from replicate.generation.evidence import Level
 from replicate.generation.tree import SpecialFile
@@ -203,16 +203,13 @@ def test_a_store_under_another_name_is_refused(store: RunStore) -> None:
 
 def test_a_file_written_to_while_it_is_sealed_is_noticed(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer thread that was not joined must not end up in a sealed generation."""
-    from replicate.generation import seal  # noqa: PLC0415
-
-    honest = seal.digest_file
 
     def racing(path: Path, size: int, *, workers: int) -> object:
-        digest = honest(path, size, workers=workers)
+        digest = digest_file(path, size, workers=workers)
         path.write_bytes(b"later, and longer")
         return digest
 
-    monkeypatch.setattr(seal, "digest_file", racing)
+    monkeypatch.setattr("replicate.generation.seal.digest_file", racing)
     with pytest.raises(IntegrityFailure, match="changed while it was sealed"):
         publish(store, 1)
     assert store.generations() == ()

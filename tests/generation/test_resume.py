@@ -179,6 +179,19 @@ def test_the_latest_hint_is_rebuilt(store: RunStore) -> None:
     assert json.loads(store.local.latest.read_bytes())["generation"] == str(resumed.id)
 
 
+def test_a_quarantined_generation_is_not_latest(store: RunStore) -> None:
+    """Neither by what was found out here nor by what an upload found."""
+    old, new = publish(store, 1), publish(store, 2)
+    damage(new)
+    assert store.validate(new.id).level is Level.QUARANTINED
+    assert json.loads(store.local.latest.read_bytes())["generation"] == str(old.id)
+    store.quarantine(old.id, "the bytes sent were not those sealed")
+    assert store.latest() is None
+    assert not store.local.latest.exists()
+    with pytest.raises(NothingFound, match="not those sealed"):
+        store.resume()
+
+
 def test_a_changed_contract_names_every_key(store: RunStore) -> None:
     publish(store, 1, contract={"config": "aa", "tokenizer": "tt", "code": "v1"})
     wanted = {"config": "bb", "tokenizer": "tt", "shards": "ss"}

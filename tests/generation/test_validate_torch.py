@@ -3,6 +3,7 @@
 import io
 import os
 import pickle
+import subprocess
 import sys
 import zipfile
 from pathlib import Path
@@ -23,7 +24,7 @@ STATE: dict[str, Any] = {"model": {"w": torch.arange(4.0)}, "optimizer": {}, "rn
 
 def saved(state: object, **options: bool) -> bytes:
     buffer = io.BytesIO()
-    torch.save(state, buffer, **options)  # type: ignore[arg-type]
+    torch.save(state, buffer, **options)
     return buffer.getvalue()
 
 
@@ -164,12 +165,12 @@ def test_a_loader_that_hangs_is_ended(tmp_path: Path) -> None:
 
 def test_without_torch_the_container_is_all_that_is_checked(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A core without torch has no opinion on what is inside; a venv without it is played by -S -I."""
-    honest = validate.subprocess.run
+    honest = subprocess.run
 
     def isolated(command: list[str], **options: Any) -> Any:
         return honest([command[0], "-S", "-I", *command[1:]], **options)
 
-    monkeypatch.setattr(validate.subprocess, "run", isolated)
+    monkeypatch.setattr(subprocess, "run", isolated)
     good = store.validate(publish(store, payload_pt=saved({"anything": 1})).id)
     assert (good.level, good.detail) == (Level.VALIDATED, "container only")
     assert "unloadable" in reason(store, payload_pt=saved(STATE)[:-30])
@@ -177,14 +178,14 @@ def test_without_torch_the_container_is_all_that_is_checked(store: RunStore, mon
 
 def test_the_loading_process_gets_no_secret(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: dict[str, str] = {}
-    honest = validate.subprocess.run
+    honest = subprocess.run
 
     def recording(command: list[str], **options: Any) -> Any:
         seen.update(options["env"])
         return honest(command, **options)
 
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary")
-    monkeypatch.setattr(validate.subprocess, "run", recording)
+    monkeypatch.setattr(subprocess, "run", recording)
     store.validate(publish(store, payload_pt=saved(STATE)).id)
     assert "canary" not in seen.values()
     assert set(seen) <= {*validate._PASSED, "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "PYTHONUNBUFFERED"}

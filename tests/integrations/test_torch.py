@@ -14,7 +14,6 @@ from replicate import RunStore
 from replicate.errors import CapabilityMissing, IntegrityFailure, UsageError
 from replicate.generation.evidence import Level
 from replicate.integrations import randomness
-from replicate.integrations import torch as bridge
 from replicate.integrations.torch import TrainingState, capture, contract_of, load, publish, restore, save_payload
 
 
@@ -92,7 +91,7 @@ class Trainer:
         targets = torch.randn(4, 2, generator=self.noise) * self.sampler.position
         self.optimizer.zero_grad(set_to_none=True)
         loss = (self.model(inputs) - targets).square().mean()
-        self.scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+        self.scaler.scale(loss).backward()
         self.scaler.step(self.optimizer)
         self.scaler.update()
         self.scheduler.step()
@@ -190,10 +189,10 @@ def test_building_objects_after_the_restore_would_have_drawn(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda state: replace(state, scheduler=None), "state of a scheduler, and none was given"),
-        (lambda state: replace(state, scaler=None), "state of a scaler, and none was given"),
-        (lambda state: replace(state, sampler=None), "state of a sampler, and none was given"),
-        (lambda state: replace(state, extra={}), "state of a extra 'ema', and none was given"),
+        (lambda state: replace(state, scheduler=None), "state of the scheduler, and none was given"),
+        (lambda state: replace(state, scaler=None), "state of the scaler, and none was given"),
+        (lambda state: replace(state, sampler=None), "state of the sampler, and none was given"),
+        (lambda state: replace(state, extra={}), "state of the extra 'ema', and none was given"),
         (lambda state: replace(state, extra={**state.extra, "swa": Sampler()}), "no state of the extra 'swa'"),
         (lambda state: replace(state, generators={}), "generator 'augment' was saved and is not given"),
         (
@@ -301,7 +300,7 @@ def test_a_truncated_payload_is_passed_over(store: RunStore) -> None:
 def test_a_payload_that_is_no_dictionary_is_refused(store: RunStore) -> None:
     publication = store.publish(next_update=1)
     with publication as directory:
-        torch.save([1], directory / bridge.PAYLOAD)
+        torch.save([1], directory / "payload.pt")
     assert publication.generation is not None
     with pytest.raises(IntegrityFailure, match="holds a list"):
         load(publication.generation)

@@ -194,7 +194,7 @@ def test_c82_what_a_killed_restore_left_is_removed_and_never_counted(
     writer.commit(new)
     place = DirectoryTarget.at(tmp_path / "out", local).place
     for made in (old, new):
-        left = place.staging(made.id) / "files"
+        left = place.staging(made.id)
         left.mkdir(parents=True)
         (left / "stale").write_text("x")
         (left / "model.bin").symlink_to("/etc/passwd")

@@ -101,7 +101,6 @@ def test_c81_where_nothing_can_be_reserved_files_are_sparse(
     assert tree(tmp_path / "out") == expected(made)
 
 
-@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="needs a tmpfs")
 def test_another_error_of_the_disk_keeps_what_was_fetched(
     writer: Writer, run_restore: Restore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -205,21 +204,21 @@ def child(where: Path, to: str, kill_at: int) -> subprocess.CompletedProcess[str
 @pytest.mark.slow
 @pytest.mark.parametrize("to", ["out", ""])
 def test_c79_killed_anywhere_and_run_again_the_result_is_exact(tmp_path: Path, to: str) -> None:
-    """Kill at every third step of requests and side effects; the target is complete or not there."""
+    """Kill at every fourth step of requests and side effects; the target is complete or not there."""
     made = generation(2)
-    whole = child(tmp_path / "whole", to, 0) if (tmp_path / "whole").mkdir() is None else None
-    assert whole is not None
+    (tmp_path / "whole").mkdir()
+    whole = child(tmp_path / "whole", to, 0)
     assert whole.returncode == 0, whole.stderr
     steps = int(whole.stdout)
     assert steps > 30
-    for kill_at in range(1, steps + 1, 3):
+    for kill_at in range(1 if to else 2, steps + 1, 4):
         where = tmp_path / str(kill_at)
         where.mkdir()
         assert child(where, to, kill_at).returncode == -signal.SIGKILL
         target = where / "out" if to else LocalRun(where / "runs" / "toy").generation(made.id) / "files"
         assert not target.exists() or tree(target) == expected(made)
         again = child(where, to, 0)
-        assert again.returncode == 0 or "is not empty" in again.stderr, again.stderr
+        assert again.returncode == 0 or (to and "is not empty" in again.stderr), again.stderr
         assert tree(target) == expected(made)
         home = where if to else where / "runs/toy"
         assert not [path.name for path in home.iterdir() if path.name.startswith(".restoring-a")]
@@ -239,11 +238,11 @@ def test_c79_half_a_restore_is_reused_and_only_where_it_is_right(
         with pytest.raises(KeyboardInterrupt):
             run_restore(writer.tier, to=tmp_path / "out")
     left = next(tmp_path.glob(".restoring-a*"))
-    model = left / "files/model.bin"
+    model = left / "model.bin"
     data = bytearray(model.read_bytes())
     data[2048:3072] = bytes(1024)
     model.write_bytes(data)
-    (left / "files/config.json").unlink()
+    (left / "config.json").unlink()
     report = run_restore(writer.tier, to=tmp_path / "out")
     assert dict(report.by_place) == {"a": 1024 + len(made.contents["config.json"])}
     assert tree(tmp_path / "out") == expected(made)

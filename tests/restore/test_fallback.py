@@ -249,13 +249,13 @@ def test_an_older_one_is_taken_from_a_tier_that_fails_where_that_is_accepted(
 
 
 class Retiring(FaultyTier):
-    """Retires a generation and removes an object of it as soon as its first file is asked for."""
+    """Retires a generation and removes an object of it as soon as that is asked for."""
 
-    def __init__(self, writer: Writer, made: Made) -> None:
+    def __init__(self, writer: Writer, made: Made, path: str) -> None:
         super().__init__(writer.tier, [])
         self._writer = writer
         self._made = made
-        self._key = key_of(writer, made, "model.bin")
+        self._key = key_of(writer, made, path)
         self._done = False
 
     def open(self, key: Key, start: int = 0, length: int | None = None) -> BinaryIO:
@@ -267,10 +267,11 @@ class Retiring(FaultyTier):
         return super().open(key, start, length)
 
 
+@pytest.mark.parametrize("path", ["model.bin", "manifest.json"])
 def test_c21_a_generation_that_is_retired_during_restore_is_said_to_be_and_the_next_is_taken(
-    writer: Writer, old: Made, new: Made, run_restore: Restore, tmp_path: Path
+    writer: Writer, old: Made, new: Made, run_restore: Restore, tmp_path: Path, path: str
 ) -> None:
-    report = run_restore(Retiring(writer, new), to=tmp_path / "out")
+    report = run_restore(Retiring(writer, new, path), to=tmp_path / "out")
     assert tree(tmp_path / "out") == expected(old)
     assert report.skipped[-1].reason == "retired during restore on a"
 
@@ -279,7 +280,7 @@ def test_c21_a_named_generation_that_is_retired_during_restore_is_nothing_found(
     writer: Writer, new: Made, run_restore: Restore, tmp_path: Path
 ) -> None:
     with pytest.raises(NothingFound, match="retired during restore"):
-        run_restore(Retiring(writer, new), to=tmp_path / "out", generation=new.id)
+        run_restore(Retiring(writer, new, "model.bin"), to=tmp_path / "out", generation=new.id)
     assert not any(tmp_path.iterdir())
 
 

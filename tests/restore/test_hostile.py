@@ -91,7 +91,7 @@ def commit(writer: Writer, what: Hostile, **changes: Any) -> None:
         "total_bytes": sum(file.size for file in what.made.record.files),
         "objects": len(what.made.record.files),
     }
-    writer.append(Commit(**(facts | changes)), attempt=1, attempt_id="attempt-1")  # type: ignore[arg-type]
+    writer.append(Commit(**(facts | changes)), attempt=1, attempt_id="attempt-1")
 
 
 @pytest.fixture

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from support.commits import (
+    AT,
     REMOTE,
     RUN,
     RUN_UID,
@@ -30,6 +31,7 @@ from replicate.log import LiveCommit
 from replicate.logbook import Logbook
 from replicate.restore import Outcome
 from replicate.restore.staging import Place, locked
+from replicate.statusfile import Replica, StatusFile, TierStatus
 from replicate.verify import Share, verify_local
 from tiers import effects
 from tiers.memory import MemoryTier
@@ -322,7 +324,8 @@ def test_c82_the_store_too_looks_again_at_a_rename_that_was_denied(
 ) -> None:
     made = generation(1)
     writer.commit(made)
-    real, denied = effects.rename, []
+    real = effects.rename
+    denied: list[Path] = []
 
     def flaky(source: Path, target: Path) -> None:
         if target.name == str(made.id) and not denied:
@@ -343,3 +346,40 @@ def test_the_manifest_is_read_once_a_tier(writer: Writer, run_restore: Restore) 
     tier = FaultyTier(writer.tier, [Fault(verb="open", key=manifest, nth=2)])
     run_restore(tier)
     assert not tier.fired
+
+
+def test_a_log_that_lost_its_end_is_told_from_a_short_one_where_a_slot_is_remembered(
+    writer: Writer, run_restore: Restore, local: LocalRun
+) -> None:
+    old, new = generation(1), generation(2)
+    writer.commit(old)
+    run_restore(writer.tier)
+    slot = writer.commit(new).slot
+    seen = Replica(generation=str(new.id), slot=slot, at=AT, total_bytes=1)
+    there = TierStatus(name="a", url="memory://a", newest=seen, requests={})
+    view = StatusFile(
+        run=RUN, pid=1, host="h", phase="idle", started_at=AT, updated_at=AT, tiers=(there,), quarantined={}
+    )
+    local.status.write_bytes(view.encode())
+    writer.tier.delete(REMOTE.log(slot))
+    with pytest.raises(TrustFailure, match=f"ends before slot {slot}"):
+        run_restore(writer.tier)
+    report = run_restore(writer.tier, generation=old.id)
+    assert any("ends before" in warning for warning in report.warnings)
+    local.status.write_bytes(b"torn")
+    run_restore(writer.tier)
+
+
+def test_a_store_that_is_broken_does_not_stand_in_the_way_of_its_rescue(
+    writer: Writer, run_restore: Restore, local: LocalRun, tmp_path: Path
+) -> None:
+    made = generation(1)
+    writer.commit(made)
+    run_restore(writer.tier)
+    local.lineage.write_bytes(b"torn")
+    with pytest.raises(IntegrityFailure) as caught:
+        run_restore(writer.tier)
+    assert caught.value.hint
+    report = run_restore(writer.tier, to=tmp_path / "out")
+    assert tree(tmp_path / "out") == expected(made)
+    assert "the store is not used" in report.warnings[0]

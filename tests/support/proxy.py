@@ -7,6 +7,7 @@ a test can assert that it tested something.
 
 import socket
 import struct
+import sys
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -43,6 +44,7 @@ class FaultProxy:
     def __init__(self, upstream_port: int) -> None:
         self.upstream_port = upstream_port
         self.fired: list[Fired] = []
+        self.broken: list[BaseException] = []
         self._requests: list[Request] = []
         self._schedule: list[tuple[Fault, list[int]]] = []
         self._lock = threading.Condition()
@@ -110,6 +112,8 @@ class FaultProxy:
                     continue
         self._server.server_close()
         self._thread.join()
+        if self.broken:
+            raise RuntimeError("the proxy itself failed") from self.broken[0]
 
     def __enter__(self) -> Self:
         return self.start()
@@ -171,7 +175,10 @@ class _Server(ThreadingHTTPServer):
         super().__init__((HOST, 0), _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Ignore clients that hang up: that is what tests make them do."""
+        """Ignore clients that hang up, which tests make them do; keep what is a fault of this file."""
+        error = sys.exception()
+        if error is not None and not isinstance(error, OSError):
+            self.proxy.broken.append(error)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -1,7 +1,6 @@
 """The fault proxy breaks what it says, passes on the rest, and says what it did."""
 
 import threading
-from collections.abc import Iterator
 
 import pytest
 from support.proxy import Action, Fault, FaultProxy, When
@@ -11,25 +10,12 @@ from support.seaweed import SeaweedServer
 
 from tiers.bodies import BytesBody
 from tiers.errors import IntegrityError, TierUnavailable
-from tiers.protocol import Key, Tier
+from tiers.protocol import Key
+from tiers.s3 import S3Tier
 from tiers.testing import content, read_all
 
 KEY = Key("a/b")
 DATA = content(200_000)
-
-
-@pytest.fixture
-def tier(proxy: FaultProxy, prefix: str) -> Iterator[Tier]:
-    opened = s3_tier(proxy.endpoint_url, prefix)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def raw(seaweed: SeaweedServer, prefix: str) -> Iterator[RawS3]:
-    store = RawS3(seaweed.endpoint_url, prefix)
-    yield store
-    store.close()
 
 
 @pytest.mark.parametrize(
@@ -57,9 +43,9 @@ def test_copies_are_told_by_their_header() -> None:
     assert classify("PUT", "/b/k?partNumber=1&uploadId=u", headers) == ("UploadPartCopy", "k")
 
 
-def test_it_counts_requests_and_bytes(tier: Tier, proxy: FaultProxy, prefix: str) -> None:
-    tier.put(KEY, BytesBody(DATA))
-    assert read_all(tier.open(KEY, 10, 1_000)) == DATA[10:1_010]
+def test_it_counts_requests_and_bytes(s3: S3Tier, proxy: FaultProxy, prefix: str) -> None:
+    s3.put(KEY, BytesBody(DATA))
+    assert read_all(s3.open(KEY, 10, 1_000)) == DATA[10:1_010]
     assert proxy.counts == {"PutObject": 1, "GetObject": 1}
     assert proxy.received["PutObject", f"{prefix}/a/b"] == len(DATA)
     put, get = proxy.by_key()[f"{prefix}/a/b"]
@@ -67,85 +53,85 @@ def test_it_counts_requests_and_bytes(tier: Tier, proxy: FaultProxy, prefix: str
     assert proxy.fired == []
 
 
-def test_secrets_are_not_kept(tier: Tier, proxy: FaultProxy) -> None:
-    tier.put(KEY, BytesBody(b"x"))
+def test_secrets_are_not_kept(s3: S3Tier, proxy: FaultProxy) -> None:
+    s3.put(KEY, BytesBody(b"x"))
     assert "authorization" not in proxy.requests[0].headers
 
 
 @pytest.mark.parametrize("action", [Action.DROP, Action.TRUNCATE, Action.STATUS])
-def test_before_means_that_nothing_happened(tier: Tier, proxy: FaultProxy, raw: RawS3, action: Action) -> None:
+def test_before_means_that_nothing_happened(s3: S3Tier, proxy: FaultProxy, raw_s3: RawS3, action: Action) -> None:
     proxy.inject(Fault(operation="PutObject", action=action))
     with pytest.raises(TierUnavailable):
-        tier.put(KEY, BytesBody(DATA))
+        s3.put(KEY, BytesBody(DATA))
     assert [fired.fault.action for fired in proxy.fired] == [action]
-    assert raw.get(KEY) is None
+    assert raw_s3.get(KEY) is None
 
 
 @pytest.mark.parametrize("action", [Action.DROP, Action.TRUNCATE, Action.STATUS])
-def test_after_means_that_it_happened(tier: Tier, proxy: FaultProxy, raw: RawS3, action: Action) -> None:
+def test_after_means_that_it_happened(s3: S3Tier, proxy: FaultProxy, raw_s3: RawS3, action: Action) -> None:
     proxy.inject(Fault(operation="PutObject", when=When.AFTER, action=action))
     with pytest.raises(TierUnavailable):
-        tier.put(KEY, BytesBody(DATA))
+        s3.put(KEY, BytesBody(DATA))
     assert len(proxy.fired) == 1
-    assert raw.get(KEY) == DATA
+    assert raw_s3.get(KEY) == DATA
 
 
 @pytest.mark.parametrize("action", [Action.DROP, Action.TRUNCATE])
-def test_a_request_can_break_in_its_body(tier: Tier, proxy: FaultProxy, raw: RawS3, action: Action) -> None:
+def test_a_request_can_break_in_its_body(s3: S3Tier, proxy: FaultProxy, raw_s3: RawS3, action: Action) -> None:
     proxy.inject(Fault(operation="PutObject", when=When.MID_BODY, action=action))
     with pytest.raises(TierUnavailable):
-        tier.put(KEY, BytesBody(DATA))
+        s3.put(KEY, BytesBody(DATA))
     assert len(proxy.fired) == 1
-    assert raw.get(KEY) is None
+    assert raw_s3.get(KEY) is None
 
 
 @pytest.mark.parametrize("action", [Action.DROP, Action.TRUNCATE])
-def test_an_answer_can_break_in_its_body(tier: Tier, proxy: FaultProxy, raw: RawS3, action: Action) -> None:
-    raw.put(KEY, DATA)
+def test_an_answer_can_break_in_its_body(s3: S3Tier, proxy: FaultProxy, raw_s3: RawS3, action: Action) -> None:
+    raw_s3.put(KEY, DATA)
     proxy.inject(Fault(operation="GetObject", when=When.MID_BODY, action=action))
     with pytest.raises(TierUnavailable):
-        read_all(tier.open(KEY))
+        read_all(s3.open(KEY))
     assert len(proxy.fired) == 1
 
 
-def test_a_request_body_can_be_corrupted(tier: Tier, proxy: FaultProxy, raw: RawS3) -> None:
+def test_a_request_body_can_be_corrupted(s3: S3Tier, proxy: FaultProxy, raw_s3: RawS3) -> None:
     proxy.inject(Fault(operation="PutObject", when=When.MID_BODY, action=Action.CORRUPT))
     with pytest.raises(IntegrityError):
-        tier.put(KEY, BytesBody(DATA))
-    assert raw.get(KEY) is None
+        s3.put(KEY, BytesBody(DATA))
+    assert raw_s3.get(KEY) is None
 
 
-def test_an_answer_can_be_corrupted(tier: Tier, proxy: FaultProxy, raw: RawS3) -> None:
-    raw.put(KEY, DATA)
+def test_an_answer_can_be_corrupted(s3: S3Tier, proxy: FaultProxy, raw_s3: RawS3) -> None:
+    raw_s3.put(KEY, DATA)
     proxy.inject(Fault(operation="GetObject", when=When.MID_BODY, action=Action.CORRUPT))
-    got = read_all(tier.open(KEY))
+    got = read_all(s3.open(KEY))
     assert len(proxy.fired) == 1
     assert [i for i, (a, b) in enumerate(zip(got, DATA, strict=True)) if a != b] == [len(DATA) // 2]
 
 
 @pytest.mark.parametrize("when", list(When))
-def test_a_delay_changes_nothing(tier: Tier, proxy: FaultProxy, raw: RawS3, when: When) -> None:
+def test_a_delay_changes_nothing(s3: S3Tier, proxy: FaultProxy, raw_s3: RawS3, when: When) -> None:
     proxy.inject(Fault(operation="PutObject", when=when, action=Action.DELAY, seconds=0.05))
-    tier.put(KEY, BytesBody(DATA))
+    s3.put(KEY, BytesBody(DATA))
     assert len(proxy.fired) == 1
-    assert raw.get(KEY) == DATA
+    assert raw_s3.get(KEY) == DATA
 
 
 @pytest.mark.parametrize("when", list(When))
-def test_a_stall_ends_in_a_reset(tier: Tier, proxy: FaultProxy, when: When) -> None:
+def test_a_stall_ends_in_a_reset(s3: S3Tier, proxy: FaultProxy, when: When) -> None:
     proxy.inject(Fault(operation="PutObject", when=when, action=Action.STALL, seconds=0.05))
     with pytest.raises(TierUnavailable):
-        tier.put(KEY, BytesBody(DATA))
+        s3.put(KEY, BytesBody(DATA))
     assert len(proxy.fired) == 1
 
 
-def test_the_nth_request_of_a_key_is_chosen(tier: Tier, proxy: FaultProxy, prefix: str) -> None:
+def test_the_nth_request_of_a_key_is_chosen(s3: S3Tier, proxy: FaultProxy, prefix: str) -> None:
     proxy.inject(Fault(operation="Put*", key="*/chosen", nth=2, action=Action.STATUS, status=500))
-    tier.put(Key("other"), BytesBody(b"1"))
-    tier.put(Key("chosen"), BytesBody(b"1"))
+    s3.put(Key("other"), BytesBody(b"1"))
+    s3.put(Key("chosen"), BytesBody(b"1"))
     with pytest.raises(TierUnavailable):
-        tier.put(Key("chosen"), BytesBody(b"1"))
-    tier.put(Key("chosen"), BytesBody(b"1"))
+        s3.put(Key("chosen"), BytesBody(b"1"))
+    s3.put(Key("chosen"), BytesBody(b"1"))
     assert [(fired.operation, fired.key) for fired in proxy.fired] == [("PutObject", f"{prefix}/chosen")]
 
 

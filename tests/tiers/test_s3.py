@@ -3,13 +3,11 @@
 import base64
 import hashlib
 import io
-import json
 import logging
 import socket
 import traceback
-import tracemalloc
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
@@ -58,31 +56,6 @@ class BrokenBody:
                 raise OSError(5, "Input/output error")
 
         return Reader()
-
-
-@pytest.fixture
-def tier(proxy: FaultProxy, prefix: str) -> Iterator[S3Tier]:
-    opened = s3_tier(proxy.endpoint_url, prefix)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def raw(seaweed: SeaweedServer, prefix: str) -> Iterator[RawS3]:
-    store = RawS3(seaweed.endpoint_url, prefix)
-    yield store
-    store.close()
-
-
-def send(tier: Tier, upload: Upload, data: bytes, numbers: tuple[int, ...]) -> dict[int, Part]:
-    pieces = {n: data[(n - 1) * upload.part_size : n * upload.part_size] for n in numbers}
-    return {n: tier.put_part(upload, n, BytesBody(piece)) for n, piece in pieces.items()}
-
-
-def composite(data: bytes, part_size: int) -> str:
-    """Return the file digest of the design: SHA-256 over the leaves' binary digests."""
-    leaves = [data[start : start + part_size] for start in range(0, len(data), part_size)]
-    return hashlib.sha256(b"".join(hashlib.sha256(leaf).digest() for leaf in leaves)).hexdigest()
 
 
 @verbs
@@ -137,31 +110,31 @@ def test_endpoint_down(prefix: str, act: Callable[[Tier], object]) -> None:
 
 
 @verbs
-def test_every_verb_is_one_attempt(tier: S3Tier, proxy: FaultProxy, act: Callable[[Tier], object]) -> None:
+def test_every_verb_is_one_attempt(s3: S3Tier, proxy: FaultProxy, act: Callable[[Tier], object]) -> None:
     """A retry below the one retry would hide a lost create, and multiply waiting."""
     proxy.inject(*(Fault(operation="*", nth=n, action=Action.STATUS, headers={"Retry-After": "7"}) for n in (1, 2)))
     with pytest.raises(TierUnavailable) as caught:
-        act(tier)
+        act(s3)
     assert caught.value.retry_after == 7
     assert len(proxy.requests) == 1
 
 
-def test_a_redirect_is_not_followed(tier: S3Tier, proxy: FaultProxy) -> None:
+def test_a_redirect_is_not_followed(s3: S3Tier, proxy: FaultProxy) -> None:
     """The SDK would look for the region and send the body again, whatever its retries are set to."""
     body = b"<Error><Code>PermanentRedirect</Code><Endpoint>elsewhere.example</Endpoint></Error>"
     proxy.inject(Fault(operation="PutObject", action=Action.STATUS, status=301, body=body))
     with pytest.raises(AccessDenied, match="PermanentRedirect") as caught:
-        tier.put(KEY, BytesBody(b"x"))
+        s3.put(KEY, BytesBody(b"x"))
     assert "region" in caught.value.hint
     assert len(proxy.requests) == 1
 
 
-def test_what_is_sent(tier: S3Tier, proxy: FaultProxy) -> None:
+def test_what_is_sent(s3: S3Tier, proxy: FaultProxy) -> None:
     """The sealed digest as a header; no trailer, no hash over the payload, and the client's name."""
     data = content(PART)
-    tier.put(KEY, BytesBody(data))
-    upload = tier.begin_upload(Key("m"), size=PART, part_size=PART)
-    send(tier, upload, data, (1,))
+    s3.put(KEY, BytesBody(data))
+    upload = s3.begin_upload(Key("m"), size=PART, part_size=PART)
+    s3.put_part(upload, 1, BytesBody(data))
     for sent in (request.headers for request in proxy.requests if request.received):
         assert sent["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"
         assert sent["x-amz-checksum-sha256"] == base64.b64encode(hashlib.sha256(data).digest()).decode()
@@ -170,83 +143,46 @@ def test_what_is_sent(tier: S3Tier, proxy: FaultProxy) -> None:
         assert not [name for name in sent if name.startswith("x-amz-checksum-crc") or name == "content-md5"]
 
 
-def test_a_part_is_not_copied_into_memory(tier: S3Tier, tmp_path: Path) -> None:
-    size = 64 << 20
-    path = tmp_path / "sparse"
-    with path.open("wb") as file:
-        file.truncate(size)
-    digest = hashlib.sha256(bytes(size)).hexdigest()
-    upload = tier.begin_upload(KEY, size=size, part_size=size)
-    tracemalloc.start()
-    try:
-        part = tier.put_part(upload, 1, FileSlice(path=path, start=0, size=size, sha256=digest))
-        _now, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    tier.abort(upload)
-    assert part.sha256 == digest
-    assert peak < 8 << 20
-
-
-def test_composite_is_the_file_digest(tier: S3Tier) -> None:
-    data = content(2 * PART + 17)
-    upload = tier.begin_upload(KEY, size=len(data), part_size=PART)
-    parts = send(tier, upload, data, (1, 2, 3))
-    done = tier.complete(upload, [parts[n] for n in (1, 2, 3)])
-    assert done.sha256 == composite(data, PART)
-    stat = tier.stat(KEY)
-    assert (stat.sha256, stat.size, stat.etag) == (done.sha256, len(data), done.etag)
-
-
-def test_a_part_without_digest_is_hashed(tier: S3Tier, tmp_path: Path) -> None:
-    """A store that keeps SHA-256 takes no part without one."""
-    upload = tier.begin_upload(KEY, size=3, part_size=PART)
-    path = tmp_path / "abc"
-    path.write_bytes(b"abc")
-    part = tier.put_part(upload, 1, FileSlice(path=path, start=0, size=3, sha256=None))
-    assert part.sha256 == hashlib.sha256(b"abc").hexdigest()
-
-
-def test_corruption_on_the_way_is_refused_by_the_store(tier: S3Tier, proxy: FaultProxy, raw: RawS3) -> None:
-    upload = tier.begin_upload(KEY, size=PART, part_size=PART)
+def test_corruption_on_the_way_is_refused_by_the_store(s3: S3Tier, proxy: FaultProxy, raw_s3: RawS3) -> None:
+    upload = s3.begin_upload(KEY, size=PART, part_size=PART)
     proxy.inject(
         *(Fault(operation=op, when=When.MID_BODY, action=Action.CORRUPT) for op in ("PutObject", "UploadPart"))
     )
     with pytest.raises(IntegrityError):
-        tier.put(KEY, BytesBody(content(PART)))
+        s3.put(KEY, BytesBody(content(PART)))
     with pytest.raises(IntegrityError):
-        send(tier, upload, content(PART), (1,))
+        s3.put_part(upload, 1, BytesBody(content(PART)))
     assert len(proxy.fired) == 2
-    assert raw.get(KEY) is None
-    assert list(all_parts(tier, upload)) == []
+    assert raw_s3.get(KEY) is None
+    assert list(all_parts(s3, upload)) == []
 
 
 @pytest.mark.parametrize("echo", ["A" * 43 + "=", "A" * 43 + "=-1"])
-def test_an_echo_of_other_bytes_is_refused(tier: S3Tier, proxy: FaultProxy, echo: str) -> None:
+def test_an_echo_of_other_bytes_is_refused(s3: S3Tier, proxy: FaultProxy, echo: str) -> None:
     """The store says 200 and names bytes that were not sent."""
     headers = {"x-amz-checksum-sha256": echo, "ETag": '"e"'}
     proxy.inject(Fault(operation="PutObject", when=When.AFTER, action=Action.STATUS, status=200, headers=headers))
     with pytest.raises(IntegrityError, match="the store found SHA-256 0000"):
-        tier.put(KEY, BytesBody(b"x"))
+        s3.put(KEY, BytesBody(b"x"))
 
 
-def test_a_create_whose_reply_is_lost_is_ambiguous(tier: S3Tier, proxy: FaultProxy, raw: RawS3) -> None:
+def test_a_create_whose_reply_is_lost_is_ambiguous(s3: S3Tier, proxy: FaultProxy, raw_s3: RawS3) -> None:
     """The caller reads the key; a retry here would report our own write as somebody else's."""
     proxy.inject(Fault(operation="PutObject", when=When.AFTER, action=Action.DROP))
     with pytest.raises(TierUnavailable):
-        tier.create(KEY, b"nonce")
+        s3.create(KEY, b"nonce")
     assert proxy.counts == {"PutObject": 1}
     assert len(proxy.fired) == 1
-    assert raw.get(KEY) == b"nonce"
+    assert raw_s3.get(KEY) == b"nonce"
     with pytest.raises(ObjectExists):
-        tier.create(KEY, b"other")
+        s3.create(KEY, b"other")
 
 
-def test_a_conflict_is_ambiguous(tier: S3Tier, proxy: FaultProxy) -> None:
+def test_a_conflict_is_ambiguous(s3: S3Tier, proxy: FaultProxy) -> None:
     body = b"<Error><Code>ConditionalRequestConflict</Code></Error>"
     proxy.inject(Fault(operation="PutObject", action=Action.STATUS, status=409, body=body))
     with pytest.raises(TierUnavailable, match="ConditionalRequestConflict"):
-        tier.create(KEY, b"x")
+        s3.create(KEY, b"x")
 
 
 def test_advisory_create_looks_first(proxy: FaultProxy, prefix: str) -> None:
@@ -261,29 +197,29 @@ def test_advisory_create_looks_first(proxy: FaultProxy, prefix: str) -> None:
     tier.close()
 
 
-def test_a_missing_key_is_asked_for_twice(tier: S3Tier, proxy: FaultProxy) -> None:
+def test_a_missing_key_is_asked_for_twice(s3: S3Tier, proxy: FaultProxy) -> None:
     with pytest.raises(ObjectNotFound):
-        tier.stat(KEY)
+        s3.stat(KEY)
     assert proxy.counts == {"HeadObject": 1, "GetObject": 1}
 
 
-def test_a_404_of_something_else_is_not_a_missing_key(tier: S3Tier, proxy: FaultProxy) -> None:
+def test_a_404_of_something_else_is_not_a_missing_key(s3: S3Tier, proxy: FaultProxy) -> None:
     page = b"<html>no such page</html>"
     proxy.inject(Fault(operation="GetObject", action=Action.STATUS, status=404, body=page))
     with pytest.raises(TierError) as caught:
-        tier.open(KEY)
+        s3.open(KEY)
     assert not isinstance(caught.value, ObjectNotFound)
 
 
 @pytest.mark.parametrize("action", [Action.DROP, Action.TRUNCATE])
 @pytest.mark.parametrize("length", [None, 900_000])
 def test_a_cut_download_is_no_end_of_file(
-    tier: S3Tier, proxy: FaultProxy, raw: RawS3, action: Action, length: int | None
+    s3: S3Tier, proxy: FaultProxy, raw_s3: RawS3, action: Action, length: int | None
 ) -> None:
-    raw.put(KEY, content(1_000_000))
+    raw_s3.put(KEY, content(1_000_000))
     proxy.inject(Fault(operation="GetObject", when=When.MID_BODY, action=action))
     with pytest.raises(TierUnavailable):
-        read_all(tier.open(KEY, 0, length))
+        read_all(s3.open(KEY, 0, length))
     assert len(proxy.fired) == 1
 
 
@@ -298,10 +234,10 @@ def test_a_cut_download_is_no_end_of_file(
     ],
 )
 def test_a_range_is_what_was_asked_for(
-    tier: S3Tier, proxy: FaultProxy, headers: dict[str, str], body: bytes, status: int
+    s3: S3Tier, proxy: FaultProxy, headers: dict[str, str], body: bytes, status: int
 ) -> None:
     proxy.inject(Fault(operation="GetObject", action=Action.STATUS, status=status, headers=headers, body=body))
-    assert read_all(tier.open(KEY, 100, 200)) == content(1_000)[100:300]
+    assert read_all(s3.open(KEY, 100, 200)) == content(1_000)[100:300]
 
 
 @pytest.mark.parametrize(
@@ -314,114 +250,45 @@ def test_a_range_is_what_was_asked_for(
     ],
 )
 def test_less_than_was_asked_for_is_refused_before_any_byte(
-    tier: S3Tier, proxy: FaultProxy, headers: dict[str, str], body: bytes, status: int
+    s3: S3Tier, proxy: FaultProxy, headers: dict[str, str], body: bytes, status: int
 ) -> None:
     proxy.inject(Fault(operation="GetObject", action=Action.STATUS, status=status, headers=headers, body=body))
     with pytest.raises(IntegrityError):
-        tier.open(KEY, 100, 200)
+        s3.open(KEY, 100, 200)
 
 
-def test_streams_closed_early_leave_nothing_behind(tier: S3Tier, raw: RawS3) -> None:
-    raw.put(KEY, content(1_000_000))
+def test_streams_closed_early_leave_nothing_behind(s3: S3Tier, raw_s3: RawS3) -> None:
+    raw_s3.put(KEY, content(1_000_000))
     for _ in range(12):  # more than the pool holds
-        with tier.open(KEY) as stream:
+        with s3.open(KEY) as stream:
             assert stream.read(10) == content(1_000_000)[:10]
-    assert read_all(tier.open(KEY)) == content(1_000_000)
+    assert read_all(s3.open(KEY)) == content(1_000_000)
 
 
-@pytest.mark.parametrize(
-    "body", [b"<Error><Code>InternalError</Code></Error>", b"<CompleteMultipartUploadResult/>", b""]
-)
-def test_a_complete_that_says_200_and_fails(tier: S3Tier, proxy: FaultProxy, body: bytes) -> None:
-    upload = tier.begin_upload(KEY, size=PART, part_size=PART)
-    parts = send(tier, upload, content(PART), (1,))
-    headers = {"Content-Type": "application/xml"}
-    proxy.inject(
-        Fault(operation="CompleteMultipartUpload", action=Action.STATUS, status=200, headers=headers, body=body)
-    )
-    with pytest.raises(TierUnavailable):
-        tier.complete(upload, [parts[1]])
-    assert len(proxy.fired) == 1
-    assert tier.complete(upload, [parts[1]]).size == PART
-
-
-def test_resume_sends_only_what_is_missing(proxy: FaultProxy, prefix: str) -> None:
-    """The upload and its parts go through a journal; the process and its connections are gone."""
-    data = content(3 * PART)
-    first = s3_tier(proxy.endpoint_url, prefix)
-    upload = first.begin_upload(KEY, size=len(data), part_size=PART)
-    accepted = send(first, upload, data, (1,))
-    proxy.inject(Fault(operation="UploadPart", when=When.MID_BODY, action=Action.DROP))
-    with pytest.raises(TierUnavailable):
-        send(first, upload, data, (2,))
-    first.close()
-    journal = json.dumps([asdict(upload), [asdict(part) for part in accepted.values()]])
-
-    kept_upload, kept_parts = json.loads(journal)
-    upload, known = Upload(**kept_upload), {part["number"]: Part(**part) for part in kept_parts}
-    second = s3_tier(proxy.endpoint_url, prefix)
-    listed = {part.number: part for part in all_parts(second, upload)}
-    held = {n: part for n, part in known.items() if n in listed and listed[n].etag == part.etag}
-    assert sorted(held) == [1]
-    held |= send(second, upload, data, (2, 3))
-    done = second.complete(upload, [held[n] for n in (1, 2, 3)])
-    assert done.sha256 == composite(data, PART)
-    assert [r.status for r in proxy.requests if r.operation == "UploadPart"] == [200, None, 200, 200]
-    second.close()
-
-
-def test_a_lost_reply_of_complete(tier: S3Tier, proxy: FaultProxy) -> None:
-    """The caller stats the key and finds what it sealed."""
-    upload = tier.begin_upload(KEY, size=PART, part_size=PART)
-    parts = send(tier, upload, content(PART), (1,))
-    proxy.inject(Fault(operation="CompleteMultipartUpload", when=When.AFTER, action=Action.DROP))
-    with pytest.raises(TierUnavailable):
-        tier.complete(upload, [parts[1]])
-    assert tier.stat(KEY).sha256 == composite(content(PART), PART)
-
-
-def test_a_replaced_part_is_the_one_that_is_completed(tier: S3Tier, raw: RawS3) -> None:
-    """SeaweedFS lists both; neither is reported, and Complete takes the one that it is given."""
-    data = content(PART + 9)
-    upload = tier.begin_upload(KEY, size=len(data), part_size=PART)
-    send(tier, upload, content(PART, seed=5), (1,))
-    parts = send(tier, upload, data, (1, 2))
-    assert list(all_parts(tier, upload)) == [replace(parts[2], sha256=None)]
-    tier.complete(upload, [parts[1], parts[2]])
-    assert raw.get(KEY) == data
-
-
-def test_complete_wants_every_digest(tier: S3Tier) -> None:
-    upload = tier.begin_upload(KEY, size=PART, part_size=PART)
-    parts = send(tier, upload, content(PART), (1,))
-    with pytest.raises(IntegrityError, match="part 1 comes without"):
-        tier.complete(upload, [replace(parts[1], sha256=None)])
-
-
-def test_a_failing_disk_is_not_a_failing_store(tier: S3Tier, raw: RawS3) -> None:
+def test_a_failing_disk_is_not_a_failing_store(s3: S3Tier, raw_s3: RawS3) -> None:
     """Reported as a connection, it would be retried for ever."""
     with pytest.raises(OSError, match="Input/output error"):
-        tier.put(KEY, BrokenBody())
-    assert raw.get(KEY) is None
+        s3.put(KEY, BrokenBody())
+    assert raw_s3.get(KEY) is None
 
 
-def test_a_file_that_shrank_is_a_local_failure(tier: S3Tier, raw: RawS3, tmp_path: Path) -> None:
+def test_a_file_that_shrank_is_a_local_failure(s3: S3Tier, raw_s3: RawS3, tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(bytes(1_000))
     with pytest.raises(OSError, match="shorter than it was"):
-        tier.put(KEY, FileSlice(path=path, start=0, size=200_000, sha256=None))
-    assert raw.get(KEY) is None
+        s3.put(KEY, FileSlice(path=path, start=0, size=200_000, sha256=None))
+    assert raw_s3.get(KEY) is None
 
 
-def test_a_list_that_does_not_advance_is_not_the_end(tier: S3Tier, proxy: FaultProxy) -> None:
+def test_a_list_that_does_not_advance_is_not_the_end(s3: S3Tier, proxy: FaultProxy) -> None:
     body = b"<ListBucketResult><IsTruncated>true</IsTruncated></ListBucketResult>"
     proxy.inject(Fault(operation="ListObjectsV2", action=Action.STATUS, status=200, body=body))
     with pytest.raises(TierUnavailable, match="does not advance"):
-        tier.list_objects("")
+        s3.list_objects("")
 
 
 def test_no_secret_in_errors_and_logs(
-    tier: S3Tier, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    s3: S3Tier, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     canaries = {name: f"canary-{name}" for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")}
     for name, value in canaries.items():
@@ -432,7 +299,7 @@ def test_no_secret_in_errors_and_logs(
     with caplog.at_level(logging.DEBUG):
         for act in (*VERBS.values(), VERBS["put"]):
             with pytest.raises(TierError) as caught:
-                act(tier)
+                act(s3)
             seen += f"{caught.value} {caught.value.hint} {caught.value!r}"
             seen += "".join(traceback.format_exception(caught.value))
     seen += caplog.text
@@ -441,11 +308,11 @@ def test_no_secret_in_errors_and_logs(
 
 
 def test_a_line_break_in_a_token_is_a_persons_business(
-    tier: S3Tier, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    s3: S3Tier, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Tokens are read from files; the HTTP library quotes what it cannot send."""
     monkeypatch.setenv("AWS_SESSION_TOKEN", "canary-token\n")
     with pytest.raises(AccessDenied) as caught:
-        tier.stat(KEY)
+        s3.stat(KEY)
     assert "line break" in caught.value.hint
     assert "canary" not in caplog.text + "".join(traceback.format_exception(caught.value))
