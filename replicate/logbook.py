@@ -75,7 +75,7 @@ class Logbook:
             slots = ", ".join(str(damage.slot) for damage in view.damaged)
             raise IntegrityFailure(
                 f"{self.tier.name}: log slot {slots} is damaged, so nothing is appended",
-                hint="generations with intact commits can be restored; `ckptier repair` mends the log",
+                hint="intact generations can still be restored; to go on replicating, give the run another name",
             )
         data = entry.encode()
         key = self.remote.log(entry.slot)

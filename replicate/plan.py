@@ -147,16 +147,18 @@ class Choice(StrEnum):
     SUPERSEDED = "superseded"
     QUARANTINED = "quarantined"
     NOT_VALIDATED = "not-validated"
+    FORKED = "forked"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalFact:
-    """What deciding needs to know of a local generation."""
+    """What deciding needs to know of a local generation.  ``attempt_id`` tells forks of one number apart."""
 
     id: GenerationId
     parent: GenerationId | None
     validated: bool
     quarantined: bool = False
+    attempt_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +219,10 @@ def _decide(
 ) -> Decision:
     if state is not None and state.find(fact.id):
         return Decision(id=fact.id, choice=Choice.COMMITTED, reason="the tier's log has it")
+    fork = _other_line(fact, state)
+    if fork:
+        reason = f"the tier holds another line of attempt {fact.id.attempt} ({fork}): the two are never mixed"
+        return Decision(id=fact.id, choice=Choice.FORKED, reason=reason)
     if fact.quarantined:
         return Decision(id=fact.id, choice=Choice.QUARANTINED, reason="it failed validation; see `ckptier show`")
     if not fact.validated:
@@ -224,3 +230,9 @@ def _decide(
     if every is not None and not is_milestone(fact, every, known):
         return Decision(id=fact.id, choice=Choice.NOT_A_MILESTONE, reason=f"only milestones of {every} go here")
     return Decision(id=fact.id, choice=Choice.UPLOAD, reason="the tier does not have it")
+
+
+def _other_line(fact: LocalFact, state: LogState | None) -> str:
+    """Return the id under which the log knows this attempt's number, where it is not this attempt."""
+    ids = [attempt.id for attempt in state.attempts if attempt.number == fact.id.attempt] if state else []
+    return ids[0] if fact.attempt_id and ids and fact.attempt_id not in ids else ""

@@ -36,11 +36,13 @@ def local_fact(generation: LocalGeneration) -> LocalFact:
     """Return what deciding needs to know of a local generation."""
     quarantined = generation.level is Level.QUARANTINED
     parent = None if quarantined else generation.record.parent
+    attempt_id = "" if quarantined else generation.record.attempt_id
     return LocalFact(
         id=generation.id,
         parent=GenerationId.parse(parent) if parent else None,
         validated=generation.level.reaches(Level.VALIDATED),
         quarantined=quarantined,
+        attempt_id=attempt_id,
     )
 
 

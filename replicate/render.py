@@ -73,6 +73,7 @@ def render_replicated(report: ReplicateReport) -> str:
             done = [str(one.generation) for one in result.report.committed]
             lines.append(f"{result.tier}: " + (f"committed {', '.join(done)}" if done else "nothing to do"))
             lines += [f"  QUARANTINED {one}: {reason}" for one, reason in result.report.damaged]
+            lines += [f"  FORKED {one.id}: {one.reason}" for one in result.forked]
         else:
             lines.append(f"{result.tier}: stopped; the next start resumes it")
     lines += [f"QUARANTINED {one}: {reason}" for one, reason in report.quarantined.items()]

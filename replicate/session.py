@@ -33,7 +33,7 @@ from replicate.generation.store import RunStore
 from replicate.layout import GenerationId, RemoteRun
 from replicate.logwriter import LogWriter
 from replicate.manifest import GenerationRecord
-from replicate.plan import Choice, LocalFact
+from replicate.plan import Choice, Decision, LocalFact
 from replicate.preview import local_fact
 from replicate.statusboard import StatusBoard
 from replicate.terms import Descent
@@ -164,6 +164,12 @@ class TierResult:
         wanted = sum(1 for decision in self.report.decisions if decision.choice is Choice.UPLOAD)
         return wanted - len(self.report.committed) - len(self.report.damaged)
 
+    @property
+    def forked(self) -> tuple[Decision, ...]:
+        """Generations that are kept off this tier because it holds another line of their attempt."""
+        decisions = self.report.decisions if self.report else ()
+        return tuple(decision for decision in decisions if decision.choice is Choice.FORKED)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicateReport:
@@ -192,6 +198,8 @@ def combined_exit(results: Iterable[TierResult], *, quarantined: bool) -> ExitCo
         return codes[0]
     if ExitCode.FENCED in codes:
         return ExitCode.FENCED
+    if any(result.forked for result in results):
+        return ExitCode.TRUST
     if codes:
         return ExitCode.PARTIAL
     if quarantined or any(result.report and result.report.damaged for result in results):

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -76,11 +77,7 @@ class Remote:
 
 def open_s3(folder: Path, clock: Clock) -> tuple[SeaweedServer, dict[str, str]] | None:
     """Start a real S3 server with throw-away credentials; None where it is not installed."""
-    try:
-        import boto3  # noqa: F401, PLC0415 - only to see whether it is there
-    except ModuleNotFoundError:
-        return None
-    if find_weed() is None:
+    if find_spec("boto3") is None or find_weed() is None:
         return None
     key, secret = f"demo{secrets.token_hex(4)}", secrets.token_hex(16)
     server = SeaweedServer(folder, access_key=key, secret_key=secret, buckets=(BUCKET,), clock=clock)

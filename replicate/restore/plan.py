@@ -312,7 +312,7 @@ def _nothing(request: RestoreRequest, answers: Sequence[TierAnswer]) -> Outcome:
             what = f"log slot {damaged[0].slot} is damaged" if damaged else f"there is {answer.stray} but no log"
             raise IntegrityFailure(
                 f"{answer.tier}: {what}: this is not a fresh start",
-                hint="`ckptier repair` rebuilds the log from intact manifests; then restore again",
+                hint="do not start afresh under this name: bring the log back (bucket versions, a backup)",
             )
     unanswered = [answer for answer in answers if answer.failure is not None]
     if unanswered:

@@ -200,7 +200,7 @@ class _Restoration:
             raise PartialFailure(
                 f"the log of {', '.join(self.plan.hidden)} is damaged after its newest generation: "
                 "a newer one may be hidden",
-                hint="`ckptier repair` mends the log; without --strict the newest that can be proved is taken",
+                hint="without --strict the newest that can be proved is taken",
             )
         with locked(self.target.place, clock):
             wanted = frozenset(str(candidate.generation) for candidate in self.plan.candidates)
