@@ -239,11 +239,19 @@ class _Run:
                 upload = None
             if upload is not None:
                 journalled = self.tracker.parts_of(*where, upload)
-                return upload, {part.number: part for part in listed if _counts(part, item, journalled)}
+                return upload, {
+                    part.number: self._attested(part, item) for part in listed if _counts(part, item, journalled)
+                }
         with self.slots:
             upload = self.tier.begin_upload(item.key, size=item.file.size, part_size=item.part_size)
         self.tracker.upload_begun(*where, upload)
         return upload, {}
+
+    def _attested(self, part: Part, item: ObjectPlan) -> Part:
+        """Give a listed part the digest that the store accepted: a store that checks wants it in ``complete``."""
+        if part.sha256 is None and self.tier.capabilities.verification is Verification.STORE_SHA256:
+            return replace(part, sha256=item.parts[part.number - 1].sha256)
+        return part
 
     def _verify(self, item: ObjectPlan, info: ObjectInfo) -> Verification:
         """Prove one object; raises IntegrityError where it is not the sealed bytes."""

@@ -198,7 +198,11 @@ class Tier(Protocol):
         ...
 
     def list_parts(self, upload: Upload, token: str | None = None) -> PartPage:
-        """Return one page of the parts that the store has; an upload that is gone is ObjectNotFound."""
+        """Return one page of the parts that the store has; an upload that is gone is ObjectNotFound.
+
+        MUST NOT name a part that ``complete`` would not take.  A number that was sent more
+        than once MAY be left out where the store cannot tell which is the newer.
+        """
         ...
 
     def copy_part(self, upload: Upload, number: int, source: ObjectInfo, start: int, length: int) -> Part:

@@ -224,7 +224,9 @@ def _shortened(request: RestoreRequest, answers: Sequence[TierAnswer], held: Hel
     words = [
         f"the log of {answer.tier} ends before slot {remembered[answer.tier]}, which this machine saw committed"
         for answer in answers
-        if answer.view is not None and answer.view.next_slot <= remembered.get(answer.tier, -1)
+        if request.tier in (None, answer.tier)
+        and answer.view is not None
+        and answer.view.next_slot <= remembered.get(answer.tier, -1)
     ]
     if words and request.generation is None:
         raise TrustFailure(

@@ -171,7 +171,7 @@ def test_objects_without_a_log_are_no_fresh_start() -> None:
     stray = TierAnswer(tier="a", view=LogView(state=None), stray="toy/generations/x/manifest.json")
     with pytest.raises(IntegrityFailure, match="not a fresh start") as caught:
         plan_restore(ABSENT, [stray], Held())
-    assert "repair" in caught.value.hint
+    assert "bring the log back" in caught.value.hint
 
 
 def test_a_log_with_nothing_but_damage_is_no_fresh_start() -> None:
@@ -218,3 +218,13 @@ def test_what_cannot_be_meant_is_refused(request_: RestoreRequest, error: type[C
         plan_restore(request_, [answer("a", generation(1))], Held())
     assert caught.value.hint
     assert caught.value.exit_code in (ExitCode.CONFIG, ExitCode.USAGE)
+
+
+def test_a_log_that_is_shorter_than_remembered_stops_only_those_who_would_use_it() -> None:
+    made = generation(1)
+    store = replace(held(), remembered=(("a", 5),))
+    with pytest.raises(TrustFailure, match="slot 5"):
+        plan_restore(NEWEST, [answer("a", made), answer("b", made)], store)
+    assert chosen(RestoreRequest(tier="b"), answer("a", made), answer("b", made), store=store) == [made.id]
+    plan = plan_restore(RestoreRequest(generation=made.id), [answer("a", made)], store)
+    assert "slot 5" in plan.warnings[0]

@@ -38,9 +38,6 @@ class TestSeaweedFS(TierConformance):
         yield store
         store.close()
 
-    # What holds all the same is in test_s3.py: Complete takes exactly the parts that it is given.
-    test_replace_a_part = weakness("lists a replaced part beside its successor", TierConformance.test_replace_a_part)
-    test_resume_elsewhere = weakness("lists parts without digests", TierConformance.test_resume_elsewhere)
 
 
 class TestMoto(TierConformance):
