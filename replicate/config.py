@@ -130,7 +130,8 @@ def load_config(path: Path) -> Config:
     except FileNotFoundError as error:
         raise ConfigInvalid(f"{path} does not exist", hint="write one with `ckptier init`") from error
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigInvalid(f"{path} cannot be read: {error}") from error
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigInvalid(f"{path} cannot be read: {why}", hint=f"name the file itself: {FILE_NAME}") from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigInvalid(f"{path} is not valid TOML: {error}", hint="correct the line that is named") from error
     if "source" in document:

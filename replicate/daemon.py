@@ -9,13 +9,15 @@ written for that.
 import logging
 import os
 import signal
+import sys
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from types import FrameType
+from typing import NoReturn
 
-from replicate.errors import CkptierError, ExitCode, Fenced, TrustFailure
+from replicate.errors import CkptierError, ExitCode, Fenced, LocalDisk, TrustFailure
 from replicate.session import Prepared, Session, TierResult, combined_exit
 from replicate.statusboard import Phase
 from replicate.watching import StoreWatcher, fingerprint
@@ -28,6 +30,9 @@ LONGEST_PAUSE = 300.0
 """Seconds between tries of a tier that fails: doubled each time, and never the end of trying."""
 LEAVE_SECONDS = 10.0
 """Seconds that a request in flight may still take once everything was told to stop."""
+
+
+_DISK = "check the disk and mount of the store; the generations sealed before are untouched"
 
 
 def pause_after(failures: int) -> float:
@@ -72,6 +77,7 @@ class Daemon:
         self._changed = threading.Condition()
         self._prepared = Prepared(descent=None, sources=())
         self._version = 0
+        self._final = False
         self._results: dict[str, TierResult] = {}
         self._unusable: CkptierError | None = None
 
@@ -93,16 +99,20 @@ class Daemon:
                 self._look()
         finished = self._drain(threads)
         self._session.board.enter(Phase.STOPPED)
-        return self._exit_code(finished=finished)
+        code = self._exit_code(finished=finished)
+        if any(thread.is_alive() for thread in threads):
+            _leave_at_once(code)
+        return code
 
     def _look(self) -> None:
         """Seal and validate what appeared, and tell the tiers; a scan of two folders where nothing did."""
-        seen = fingerprint(self._session.config.local.root)
-        if seen == self._prepared.unchanged_since and self._version:
-            return
         try:
+            seen = fingerprint(self._session.config.local.root)
+            if seen == self._prepared.unchanged_since and self._version:
+                return
             prepared = self._session.prepare(seen)
-        except CkptierError as error:
+        except (CkptierError, OSError) as failure:
+            error = failure if isinstance(failure, CkptierError) else LocalDisk(f"the store: {failure}", hint=_DISK)
             # A full disk or a damaged lineage is shown and tried again; the tiers go on with what is known.
             if self._unusable is None or self._unusable.message != error.message:
                 _log.error("%s (%s)", error.message, error.hint)
@@ -128,7 +138,7 @@ class Daemon:
                 return
             if result.failure is None and result.report is not None and result.pending > 0:
                 continue
-            if self._signals.draining.is_set() and version == self._version:
+            if self._final and version == self._version:
                 return
             self._wait_for_change(version, pause_after(failures) if failures else None)
 
@@ -151,7 +161,7 @@ class Daemon:
 
     def _wait_for_change(self, version: int, longest: float | None) -> None:
         with self._changed:
-            self._changed.wait_for(lambda: self._version != version or self._signals.draining.is_set(), timeout=longest)
+            self._changed.wait_for(lambda: self._version != version or self._final, timeout=longest)
 
     def _drain(self, threads: list[threading.Thread]) -> bool:
         """Let the tiers finish what is sealed, within the deadline; then stop them at their next request."""
@@ -159,6 +169,7 @@ class Daemon:
         self._session.board.enter(Phase.DRAINING)
         self._look()
         with self._changed:
+            self._final = True  # not before this look: a tier that has just finished must still see what it found
             self._changed.notify_all()
         for thread in threads:
             thread.join(max(0.0, deadline - self._clock.monotonic()))
@@ -172,7 +183,20 @@ class Daemon:
         if self._unusable is not None:
             return self._unusable.exit_code
         results = list(self._results.values())
-        code = combined_exit(results, quarantined=False)
+        code = combined_exit(results, quarantined=self._prepared.unsealed is not None)
         if code is ExitCode.OK and not finished:
             return ExitCode(128 + self._signals.received) if self._signals.received else ExitCode.ERROR
         return code
+
+
+def _leave_at_once(code: ExitCode) -> NoReturn:
+    """End the process although a request is still out; an orderly end would wait for the thread that made it.
+
+    What was accepted is journalled, and the request is one that may be repeated.
+    """
+    _log.warning("a request did not end in %g s and is left behind; the next start resumes", LEAVE_SECONDS)
+    logging.shutdown()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):
+            stream.flush()
+    os._exit(code)

@@ -38,9 +38,9 @@ from replicate.status import (
     list_generations,
     progress_from,
 )
-from replicate.statusfile import StatusFile, read_status
+from replicate.statusfile import StatusFile
 from replicate.verify import Share, VerifyReport, read_manifest, verify, verify_local
-from replicate.waiting import WaitReport, is_replicating, wait_for
+from replicate.waiting import WaitReport, is_replicating, last_view, wait_for
 from tiers.clock import Clock, SystemClock
 from tiers.errors import TierError
 from tiers.metered import Meter
@@ -78,9 +78,18 @@ class Replicator:
                 )
             names = [tier.name for tier in self.config.tier]
             with ThreadPoolExecutor(len(names), thread_name_prefix="ckptier-tier") as pool:
-                results = tuple(pool.map(lambda name: session.run_tier(name, prepared), names))
+                try:
+                    results = tuple(pool.map(lambda name: session.run_tier(name, prepared), names))
+                except BaseException:
+                    session.stop.set()  # or leaving the block would wait for every upload to end
+                    raise
             session.board.stopped()
-            return ReplicateReport(run=self.config.run, results=results, quarantined=prepared.quarantined)
+            return ReplicateReport(
+                run=self.config.run,
+                results=results,
+                quarantined=prepared.quarantined,
+                unsealed=prepared.unsealed.message if prepared.unsealed else None,
+            )
 
     def replicate_forever(self, events: Events | None = None) -> ExitCode:
         """Replicate beside training until a signal; returns what the process should exit with."""
@@ -118,7 +127,7 @@ class Replicator:
 
     def status(self, *, ask_tiers: bool = False) -> tuple[RunStatus, StatusFile | None]:
         """Return the run's status and the replicating process's own view; asks no tier unless told to."""
-        view = read_status(self.config.local)
+        view = last_view(self.config.local)
         progress = progress_from(view)
         if ask_tiers:
             inputs = self._inputs(self.config.tier)
@@ -191,16 +200,18 @@ class Replicator:
         named = [self.config.select(name)[0] for name in names]
         everything = [tier for tier in self.config.tier if tier.replicate_every is None] or list(self.config.tier)
         tiers = named or everything
-        status = assemble(self.config.run, self._run_uid(), self._local_entries(), self._inputs(tiers))
+        inputs = self._inputs(tiers)
+        status = assemble(self.config.run, self._run_uid(), self._local_entries(), inputs)
         safety = assess_termination(status, [tier.name for tier in tiers])
         staged = sorted(self.config.local.root.glob(f"{STAGED}*")) if self.config.local.root.is_dir() else []
         risks = tuple(
             Risk(tier="", generation=None, updates=0, reason=f"{path.name} is staged and not sealed yet")
             for path in staged
         )
+        overtaken = _overtaken(safety, inputs)
         return Safety(
-            safe=safety.safe and not risks,
-            risks=(*safety.risks, *risks),
+            safe=safety.safe and not risks and not overtaken,
+            risks=(*safety.risks, *overtaken, *risks),
             newest=safety.newest,
             restart_from=safety.restart_from,
         )
@@ -228,7 +239,7 @@ class Replicator:
                 tier.close()
 
     def _inputs(self, configured: Sequence[TierConfig]) -> list[TierInput]:
-        progress = progress_from(read_status(self.config.local))
+        progress = progress_from(last_view(self.config.local))
         with self._tiers(configured) as tiers:
             answers = ask(tiers, self._remote)
         return [
@@ -244,6 +255,17 @@ class Replicator:
         if not self.config.local.root.is_dir():
             return []
         return [_entry(generation) for generation in scan_generations(self.config.local)]
+
+
+def _overtaken(safety: Safety, inputs: Sequence[TierInput]) -> tuple[Risk, ...]:
+    """Return tiers whose log went further than the newest here without ever having it: another line writes there."""
+    newest = safety.newest
+    told = {risk.tier for risk in safety.risks}
+    return tuple(
+        Risk(tier=one.tier, generation=newest, updates=0, reason=f"its log went on elsewhere, without {newest}")
+        for one in inputs
+        if newest and one.tier not in told and one.view and one.view.state and one.view.state.find(newest) is None
+    )
 
 
 def _entry(generation: LocalGeneration) -> LocalEntry:

@@ -52,11 +52,18 @@ class LogWriter:
         view = self._book.read(self.view)
         if descent is not None:
             check_related(view, descent.run_uid, self.name)
+            self._refuse_fork(view, descent)
         if first:
             self._check_not_shorter(view)
         self.view = view
         self.reconcile()
         return view
+
+    def _refuse_fork(self, view: LogView, descent: Descent) -> None:
+        """Refuse also where nothing is to be sent: the other line's generation may bear the same id as ours."""
+        decision = decide_term(view.state, self.tracker.term(self.name), descent)
+        if decision.standing is Standing.FORKED:
+            self.refuse(decision)
 
     def ensure_term(self, descent: Descent) -> int:
         """Return the term held, claiming one where this store may; raises Fenced or TrustFailure."""

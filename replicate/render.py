@@ -5,9 +5,10 @@ Every function turns a report into a string and decides nothing.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from pathlib import Path
 
 from replicate.checking import CheckReport, Grade
-from replicate.errors import ExitCode
+from replicate.errors import CkptierError, ExitCode
 from replicate.layout import GenerationId
 from replicate.manifest import GenerationRecord
 from replicate.plan import Choice
@@ -36,7 +37,8 @@ def render_check(report: CheckReport) -> str:
     marks = {Grade.OK: "ok  ", Grade.WARNING: "warn", Grade.FAILED: "FAIL"}
     lines = []
     for finding in report.findings:
-        lines.append(f"{marks[finding.grade]}  {finding.place}: {finding.subject}: {finding.detail}")
+        detail = _without(finding.place, finding.detail)
+        lines.append(f"{marks[finding.grade]}  {finding.place}: {finding.subject}: {detail}")
         if finding.hint:
             lines.append(f"      next: {finding.hint}")
     failed = sum(finding.grade is Grade.FAILED for finding in report.findings)
@@ -52,13 +54,16 @@ def render_preview(previews: Sequence[TierPreview]) -> str:
         for one in preview.generations:
             what = f"  {one.decision.id}  {one.decision.choice}"
             if one.decision.choice is Choice.UPLOAD:
-                lines.append(f"{what}: {human_bytes(one.total_bytes)}, {one.objects} objects, {one.requests} requests")
+                size = human_bytes(one.total_bytes)
+                lines.append(f"{what}: {size}, {_count(one.objects, 'object')}, {_count(one.requests, 'request')}")
                 if one.hashed_again:
                     lines.append(
                         f"    {human_bytes(one.hashed_again)} are hashed again: part_size is not the leaf size"
                     )
             else:
                 lines.append(f"{what}: {one.decision.reason}")
+        if not preview.generations:
+            lines.append("  nothing to do: the store holds no generation")
     return "\n".join(lines) or "no tier is configured"
 
 
@@ -67,13 +72,16 @@ def render_replicated(report: ReplicateReport) -> str:
     lines = []
     for result in report.results:
         if result.failure is not None:
-            lines.append(f"{result.tier}: FAILED: {result.failure.message}")
+            lines.append(f"{result.tier}: FAILED: {_without(result.tier, result.failure.message)}")
             lines += [f"  next: {result.failure.hint}"] if result.failure.hint else []
         elif result.report is not None:
             done = [str(one.generation) for one in result.report.committed]
-            lines.append(f"{result.tier}: " + (f"committed {', '.join(done)}" if done else "nothing to do"))
+            lines += [f"{result.tier}: committed {one}" for one in done]
+            lines += [] if done or result.forked else [f"{result.tier}: nothing to do"]
             lines += [f"  QUARANTINED {one}: {reason}" for one, reason in result.report.damaged]
-            lines += [f"  FORKED {one.id}: {one.reason}" for one in result.forked]
+            lines += [f"{result.tier}: FORKED {one.id}: {one.reason}" for one in result.forked]
+            if result.forked:
+                lines.append("  next: `ckptier restore --generation ID` keeps a line; another run name keeps both")
         else:
             lines.append(f"{result.tier}: stopped; the next start resumes it")
     lines += [f"QUARANTINED {one}: {reason}" for one, reason in report.quarantined.items()]
@@ -90,13 +98,14 @@ def render_restored(report: RestoreReport) -> str:
         return "\n".join([*lines, "nothing exists anywhere yet: start afresh"])
     if report.outcome is Outcome.ALREADY_HERE:
         return "\n".join([*lines, f"{report.generation} is in the store already"])
-    size = human_bytes(report.total_bytes)
+    what = f"{report.generation} ({_count(report.files, 'file')}, {human_bytes(report.total_bytes)}"
     if report.dry_run:
         places = [place.tier for place in report.plan.candidates[0].replicas] if report.plan.candidates else []
-        lines.append(f"would restore {report.generation} ({report.files} files, {size}) into {report.target}")
+        lines.append(f"would restore {what})")
+        lines.append(f"  into {report.target}")
         lines.append(f"  from {', then '.join(places) or 'the store itself'}")
         return "\n".join(lines)
-    lines.append(f"restored {report.generation} ({report.files} files, {size}, {report.leaves} leaves verified)")
+    lines.append(f"restored {what}, every byte verified)")
     lines.append(f"  into {report.target}")
     lines.append(
         f"  from {', '.join(f'{place} ({human_bytes(count)})' for place, count in report.by_place) or 'the store'}"
@@ -112,6 +121,15 @@ def _skip(place: str, reason: str) -> str:
     return f"{place}: {reason}" if place not in reason else reason
 
 
+def _without(place: str, message: str) -> str:
+    """Drop the place that a message starts with where the line names it already."""
+    return message.removeprefix(f"{place}: ")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def status_exit(run: RunStatus) -> ExitCode:
     """Return the code for a status: 6 for forks, 3 where a tier fails, 0 otherwise."""
     if run.forks or any(view.unrelated for view in run.tiers):
@@ -124,8 +142,10 @@ def render_status(run: RunStatus, view: StatusFile | None, *, replicating: bool,
     lines = [f"run {run.run}" + (f"  ({run.run_uid[:8]})" if run.run_uid else "")]
     marks = [tier.newest for tier in run.tiers if tier.newest is not None]
     best = max(marks, key=lambda mark: mark.generation, default=None)
-    if best is None and any(tier.known_by is Known.NOTHING for tier in run.tiers):
-        lines.append("if this machine disappeared now: not known here; `ckptier status --remote` asks the tiers")
+    if best is None and any(tier.error for tier in run.tiers):
+        lines.append("if this machine disappeared now: UNKNOWN, for the reason below")
+    elif best is None and any(tier.known_by is Known.NOTHING for tier in run.tiers):
+        lines.append("if this machine disappeared now: not known here; `ckptier status --remote` asks")
     elif best is None:
         lines.append("if this machine disappeared now: NOTHING is on any tier yet")
     else:
@@ -146,12 +166,14 @@ def render_status(run: RunStatus, view: StatusFile | None, *, replicating: bool,
 
 def _tier_lines(tier: TierView, now: datetime) -> list[str]:
     if tier.newest is None:
-        lines = [f"{tier.tier}: {'not asked' if tier.known_by is Known.NOTHING else 'nothing committed'}"]
+        words = "nothing committed by this store so far" if tier.error else "nothing committed"
+        lines = [f"{tier.tier}: {'not asked' if tier.known_by is Known.NOTHING and not tier.error else words}"]
     else:
         lines = [f"{tier.tier}: {tier.newest.generation} in slot {tier.newest.slot}, {age(tier.newest.at, now)}"]
     if tier.lag and tier.lag.generations:
         lag = tier.lag
-        lines.append(f"  behind by {lag.generations} generations, {lag.updates} updates, {human_bytes(lag.bytes)}")
+        behind = f"{_count(lag.generations, 'generation')}, {_count(lag.updates, 'update')}"
+        lines.append(f"  behind by {behind}, {human_bytes(lag.bytes)}")
     if tier.under_way:
         share = 100 * tier.under_way.done_bytes // max(1, tier.under_way.total_bytes)
         lines.append(f"  uploading {tier.under_way.generation}: {share}% of {human_bytes(tier.under_way.total_bytes)}")
@@ -163,7 +185,7 @@ def _tier_lines(tier: TierView, now: datetime) -> list[str]:
         lines.append("  HOLDS ANOTHER RUN of this name")
     if tier.error:
         since = f" (since {age(tier.failing_since, now)})" if tier.failing_since else ""
-        lines.append(f"  FAILING{since}: {tier.error}")
+        lines.append(f"  FAILING{since}: {_without(tier.tier, tier.error)}")
         lines += [f"  next: {tier.hint}"] if tier.hint else []
     return lines
 
@@ -175,14 +197,16 @@ def _daemon_line(view: StatusFile | None, now: datetime, *, replicating: bool) -
     return f"NOT replicating: no process runs on this store{last}"
 
 
-def render_list(listed: Sequence[Listed], unanswered: Mapping[str, str]) -> str:
+def render_list(listed: Sequence[Listed], unanswered: Mapping[str, CkptierError]) -> str:
     """Show a line per generation, newest first."""
     lines = []
     for one in listed:
         places = ", ".join(f"{place.place} {place.level}{' pinned' if place.pinned else ''}" for place in one.places)
         mark = "*" if one.newest else " "
         lines.append(f"{mark} {one.generation}  {human_bytes(one.total_bytes):>10}  {places}")
-    lines += [f"! {tier} did not answer: {why}" for tier, why in unanswered.items()]
+    for tier, why in unanswered.items():
+        lines.append(f"! {tier} did not answer: {_without(tier, why.message)}")
+        lines += [f"  next: {why.hint}"] if why.hint else []
     return "\n".join(lines) or "no generation anywhere"
 
 
@@ -204,11 +228,13 @@ def render_shown(record: GenerationRecord) -> str:
 def render_explained(found: Explanation) -> str:
     """One generation in sentences."""
     one = found.listed
-    lines = [f"{one.generation}: update {one.next_update}, {one.objects} files, {human_bytes(one.total_bytes)}"]
+    lines = [
+        f"{one.generation}: update {one.next_update}, {_count(one.objects, 'file')}, {human_bytes(one.total_bytes)}"
+    ]
     lines.append(f"  {found.newest_because}")
     for place in one.places:
         slot = f", log slot {place.slot}" if place.slot is not None else ""
-        note = f": {place.note}" if place.note else ""
+        note = f": {place.note}" if place.note not in ("", place.level) else ""
         pinned = ", pinned" if place.pinned else ""
         lines.append(f"  on {place.place}: {place.level}{slot}, {place.at or '?'}{pinned}{note}")
     if found.lineage:
@@ -244,16 +270,18 @@ def render_verified(reports: Sequence[VerifyReport]) -> str:
     return "\n".join(lines)
 
 
-def render_safety(safety: Safety) -> str:
+def render_safety(safety: Safety, store: Path) -> str:
     """Say whether the machine may go."""
     if safety.safe:
-        what = f"{safety.newest} is committed on every tier asked" if safety.newest else "nothing was sealed here"
+        what = (
+            f"{safety.newest} is committed on every tier asked" if safety.newest else f"nothing was sealed in {store}"
+        )
         return f"safe: {what}"
-    lines = ["NOT safe to terminate:"]
+    what = f" with {safety.newest}" if safety.newest else ""
+    lines = [f"NOT safe to terminate{what}:"]
     for risk in safety.risks:
-        which = f"{risk.generation} " if risk.generation else ""
-        ahead = f" ({risk.updates} updates at risk)" if risk.updates else ""
-        lines.append(f"  {risk.tier + ': ' if risk.tier else ''}{which}{risk.reason}{ahead}")
+        ahead = f" ({_count(risk.updates, 'update')} at risk)" if risk.updates else ""
+        lines.append(f"  {risk.tier + ': ' if risk.tier else ''}{_without(risk.tier, risk.reason)}{ahead}")
     lines.append(f"  on every tier now: {_name(safety.restart_from)}")
     lines.append("  next: `ckptier replicate --once`, or `ckptier wait`")
     return "\n".join(lines)

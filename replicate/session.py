@@ -9,7 +9,7 @@ import os
 import socket
 import threading
 from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
@@ -22,7 +22,9 @@ from replicate.errors import (
     ConfigInvalid,
     ExitCode,
     Fenced,
+    IntegrityFailure,
     LocalDisk,
+    NothingFound,
     from_tier_error,
 )
 from replicate.generation.evidence import Level, unchanged
@@ -46,6 +48,10 @@ from tiers.opening import TierSpec, open_tier
 from tiers.protocol import Fencing, Tier
 
 _log = logging.getLogger(__name__)
+
+LOCK_TRIES = 10
+LOCK_PAUSE = 0.05
+"""Seconds between them."""
 
 Opener = Callable[[TierSpec, Clock, Meter, threading.Event], Tier]
 
@@ -82,6 +88,7 @@ def open_configured(settings: TierConfig, opener: Opener, clock: Clock, meter: M
     except TierError as error:
         raise from_tier_error(error) from error
     if tier.capabilities.fencing is Fencing.ADVISORY and not settings.accept_advisory:
+        tier.close()
         raise CapabilityMissing(
             f"{settings.name}: this store cannot keep two writers apart (no reliable put-if-absent)",
             hint="where only one writer ever exists, say so with accept_advisory = true in its [[tier]]; "
@@ -135,11 +142,15 @@ class StoreSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """The store, ready to be replicated.  ``descent`` is None where nothing was ever published."""
+    """The store, ready to be replicated.  ``descent`` is None where nothing was ever published.
+
+    ``unsealed`` says what was deferred and cannot be sealed.
+    """
 
     descent: Descent | None
     sources: tuple[StoreSource, ...]
     quarantined: dict[GenerationId, str] = field(default_factory=dict)
+    unsealed: IntegrityFailure | None = None
     unchanged_since: tuple[str, ...] = ()
 
     @property
@@ -178,6 +189,7 @@ class ReplicateReport:
     run: str
     results: tuple[TierResult, ...]
     quarantined: dict[GenerationId, str]
+    unsealed: str | None = None
 
     @property
     def committed(self) -> tuple[tuple[str, Committed], ...]:
@@ -187,7 +199,7 @@ class ReplicateReport:
     @property
     def exit_code(self) -> ExitCode:
         """One code for all tiers: theirs where all failed alike, 3 where only some failed."""
-        return combined_exit(self.results, quarantined=bool(self.quarantined))
+        return combined_exit(self.results, quarantined=bool(self.quarantined or self.unsealed))
 
 
 def combined_exit(results: Iterable[TierResult], *, quarantined: bool) -> ExitCode:
@@ -223,6 +235,7 @@ class Session:
         self._meters = {tier.name: Meter() for tier in config.tier}
         self._counted = {name: meter.snapshot() for name, meter in self._meters.items()}
         self._hurt: set[GenerationId] = set()
+        self._told = ""
         self._tiers: dict[str, Tier] = {}
         self._replications: dict[str, Replication] = {}
         try:
@@ -245,7 +258,8 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Release tiers, tracker and lock; safe to repeat."""
+        """Release tiers, tracker and lock; what may still run ends at its next request.  Safe to repeat."""
+        self.stop.set()
         for tier in self._tiers.values():
             tier.close()
         self.tracker.close()
@@ -261,12 +275,13 @@ class Session:
         lineage = read_lineage(self.config.local)
         if lineage is None and not self.config.local.root.is_dir():
             return Prepared(descent=None, sources=(), unchanged_since=seen)
-        self.store.seal_staged()
+        unsealed = self._seal_staged()
         for generation in self.store.generations():
             if generation.level is Level.SEALED:
-                self.store.validate(generation.id)
+                with suppress(NothingFound):  # rotated away between the scan and now
+                    self.store.validate(generation.id)
         lineage = read_lineage(self.config.local)
-        generations = self.store.generations()
+        generations = tuple(one for found in self.store.generations() if (one := self._readable(found)))
         quarantined = {
             one.id: one.evidence.reason for one in generations if one.evidence and one.level is Level.QUARANTINED
         }
@@ -278,7 +293,37 @@ class Session:
             else None
         )
         sources = tuple(StoreSource(self.store, generation, self._hurt) for generation in generations)
-        return Prepared(descent=descent, sources=sources, quarantined=quarantined, unchanged_since=seen)
+        return Prepared(
+            descent=descent, sources=sources, quarantined=quarantined, unsealed=unsealed, unchanged_since=seen
+        )
+
+    def _seal_staged(self) -> IntegrityFailure | None:
+        """Seal what was deferred; what cannot be is told and must not hold up everything else."""
+        try:
+            self.store.seal_staged()
+        except IntegrityFailure as error:
+            if error.message != self._told:
+                _log.error("%s (%s)", error.message, error.hint)
+            self._told = error.message
+            return error
+        return None
+
+    def _readable(self, found: LocalGeneration) -> LocalGeneration | None:
+        """Return a generation whose document can be read or which is quarantined; None for one that is gone.
+
+        One damaged ``generation.json`` would otherwise stop every pass, and with it every other generation.
+        """
+        if found.level is Level.QUARANTINED:
+            return found
+        try:
+            _ = found.record
+        except IntegrityFailure as error:
+            try:
+                self.store.quarantine(found.id, error.message)
+                return self.store.get(found.id)
+            except NothingFound:
+                return None
+        return found
 
     def run_tier(self, name: str, prepared: Prepared, *, limit: int | None = None) -> TierResult:
         """Run one pass over one tier.  Never raises for a tier's own failure: it is recorded and returned."""
@@ -339,7 +384,7 @@ class Session:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
-            lock = Flock.attempt(path)
+            lock = self._attempt(path)
         except OSError as error:
             raise LocalDisk(
                 f"{path.parent} is not writable: {error}", hint="check `store` in ckptier.toml and its permissions"
@@ -350,6 +395,15 @@ class Session:
                 hint="one daemon per store: see `ckptier status`; wait for it or stop it",
             )
         return lock
+
+    def _attempt(self, path: Path) -> Flock | None:
+        """Try for a moment: ``wait`` and ``status`` hold the lock for an instant to see whether anybody has it."""
+        for _ in range(LOCK_TRIES):
+            lock = Flock.attempt(path)
+            if lock is not None:
+                return lock
+            self.clock.wait(LOCK_PAUSE)
+        return None
 
     def _count_usage(self, name: str) -> None:
         """Move what the meter counted since the last time into the tracker's day."""

@@ -1,13 +1,18 @@
 """``ckptier init``: write a first ``ckptier.toml`` and make the folders that it names."""
 
 import os
+import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from replicate.config import FILE_NAME, load_config
-from replicate.errors import ConfigInvalid, LocalDisk, UsageError
+from replicate.config import FILE_NAME, TierConfig, load_config
+from replicate.errors import CapabilityMissing, CkptierError, ConfigInvalid, LocalDisk, UsageError
 from replicate.layout import run_name
+from replicate.session import default_opener, open_configured
+from tiers.clock import SystemClock
+from tiers.metered import Meter
 
 _HEAD = """\
 # ckptier keeps this run's state alive; `ckptier check` tries everything named here.
@@ -61,10 +66,18 @@ def initialise(
         stream.write(text)
     try:
         config = load_config(path)
+        for tier in config.tier:
+            _refuse_bad_url(tier)
         return Initialised(config=path, created=_folders([config.local.root, *map(_volume, tiers)]))
-    except ConfigInvalid:
+    except CkptierError:
         path.unlink()
         raise
+
+
+def _refuse_bad_url(tier: TierConfig) -> None:
+    """Raise ConfigInvalid for a URL that names no tier; what is missing on this machine is `check`'s business."""
+    with suppress(CapabilityMissing):
+        open_configured(tier, default_opener, SystemClock(), Meter(), threading.Event()).close()
 
 
 def _tier(spec: str, endpoint_url: str | None) -> str:
@@ -90,10 +103,16 @@ def _volume(spec: str) -> Path | None:
 
 def _folders(wanted: list[Path | None]) -> tuple[Path, ...]:
     missing = [path for path in wanted if path is not None and not path.is_dir()]
+    made: list[Path] = []
     for path in missing:
         try:
-            path.mkdir(parents=True)
+            for folder in reversed([path, *path.parents]):
+                if not folder.is_dir():
+                    folder.mkdir()
+                    made.append(folder)
         except OSError as error:
+            for folder in reversed(made):
+                folder.rmdir()
             raise LocalDisk(
                 f"{path} cannot be created: {error.strerror}", hint="check the path and its mount"
             ) from error

@@ -4,6 +4,7 @@ A view for people: it is replaced atomically and not fsynced, because nothing is
 decided from it.
 """
 
+import logging
 import os
 import socket
 import threading
@@ -13,12 +14,14 @@ from enum import StrEnum
 from replicate.commit import Committed, PassReport
 from replicate.config import Config, TierConfig
 from replicate.errors import CkptierError
-from replicate.layout import GenerationId, new_nonce
+from replicate.layout import GenerationId
 from replicate.plan import Choice
 from replicate.statusfile import Failure, Replica, StatusFile, TierStatus, UnderWay
 from replicate.tracker import Tracker
 from replicate.upload import Progress
 from tiers.clock import Clock, rfc3339
+
+_log = logging.getLogger(__name__)
 
 WRITE_EVERY = 1.0
 """Seconds between rewrites that only move a progress figure."""
@@ -57,6 +60,7 @@ class StatusBoard:
     _lock: threading.RLock = field(default_factory=threading.RLock)
     _started_at: str = ""
     _written: float = float("-inf")
+    _unwritable: bool = False
 
     def __post_init__(self) -> None:
         self._boards = {tier.name: _TierBoard(tier) for tier in self.config.tier}
@@ -141,12 +145,20 @@ class StatusBoard:
         )
 
     def write(self) -> None:
-        """Replace the file; raises OSError, since a store that cannot be written to is the process's own failure."""
+        """Replace the file; where that fails it is logged once, since no upload may fail for its picture."""
         with self._lock:
             path = self.config.local.status
-            temporary = path.with_name(f".tmp-{new_nonce()}-status.json")
-            temporary.write_bytes(self.document().encode())
-            temporary.replace(path)
+            temporary = path.with_name(f".tmp-{path.name}")  # one name, so that killed processes leave one file
+            data = self.document().encode()
+            try:
+                temporary.write_bytes(data)
+                temporary.replace(path)
+            except OSError as error:
+                if not self._unwritable:
+                    _log.warning("%s cannot be written: %s", path, error)
+                self._unwritable = True
+            else:
+                self._unwritable = False
             self._written = self.clock.monotonic()
 
     def document(self) -> StatusFile:

@@ -4,11 +4,12 @@ Reads what the replicating process writes down, which is never ahead of a tier's
 that waiting costs no request.
 """
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from replicate.config import Config, TierConfig
-from replicate.errors import IntegrityFailure, NothingFound, PartialFailure, Unreachable
+from replicate.errors import CkptierError, IntegrityFailure, NothingFound, PartialFailure, Unreachable
 from replicate.generation.evidence import Level
 from replicate.generation.local import scan_generations
 from replicate.generation.locks import Flock
@@ -18,6 +19,8 @@ from replicate.plan import is_milestone
 from replicate.preview import local_fact
 from replicate.statusfile import StatusFile, read_status
 from tiers.clock import Clock
+
+_log = logging.getLogger(__name__)
 
 POLL = 0.25
 
@@ -49,12 +52,13 @@ def wait_for(
     wanted = generation or _newest(config.local, clock, began, timeout)
     due, not_due = _due(config, tiers, wanted)
     while True:
-        status = read_status(config.local)
+        alive = is_replicating(config.local)  # asked first: what a process that has ended wrote is then final
+        status = last_view(config.local)
         missing = [name for name in due if not _held(status, name, wanted)]
         if not missing:
             waited = round((clock.monotonic() - began) * 1000)
             return WaitReport(generation=wanted, tiers=tuple(due), not_due=tuple(not_due), waited_milliseconds=waited)
-        _refuse_hopeless(config.local, wanted, missing, status)
+        _refuse_hopeless(config.local, wanted, missing, status, alive=alive)
         if timeout is not None and clock.monotonic() - began >= timeout:
             raise Unreachable(
                 f"{wanted} is not on {', '.join(missing)} after {timeout:g} s: {_why(status, missing)}",
@@ -89,24 +93,35 @@ def _held(status: StatusFile | None, tier: str, wanted: GenerationId) -> bool:
     return any(one.name == tier and str(wanted) in one.held for one in status.tiers) if status else False
 
 
-def _refuse_hopeless(local: LocalRun, wanted: GenerationId, missing: list[str], status: StatusFile | None) -> None:
+def _refuse_hopeless(
+    local: LocalRun, wanted: GenerationId, missing: list[str], status: StatusFile | None, *, alive: bool
+) -> None:
     found = next((one for one in scan_generations(local) if one.id == wanted), None)
     if found is None:
         raise NothingFound(f"{wanted} is not in {local.root}", hint="`ckptier list` shows what there is")
     if found.level is Level.QUARANTINED:
         reason = found.evidence.reason if found.evidence else ""
         raise IntegrityFailure(f"{wanted} is quarantined and will not be replicated: {reason}", hint="publish again")
-    if not is_replicating(local):
+    if not alive:
         raise PartialFailure(
             f"{wanted} is not on {', '.join(missing)}, and no process replicates this store: {_why(status, missing)}",
             hint="start `ckptier replicate`, or run `ckptier replicate --once`",
         )
 
 
-def is_replicating(local: LocalRun) -> bool:
-    """Whether a process holds the store's replication lock."""
+def last_view(local: LocalRun) -> StatusFile | None:
+    """Return what a replicating process last wrote down; None where that is damaged, since nothing rests on it."""
     try:
-        lock = Flock.attempt(local.daemon_lock)
+        return read_status(local)
+    except CkptierError as error:
+        _log.warning("%s; it is not used, and replaced by the next pass", error.message)
+        return None
+
+
+def is_replicating(local: LocalRun) -> bool:
+    """Whether a process holds the store's replication lock; those who ask do not take each other for one."""
+    try:
+        lock = Flock.attempt(local.daemon_lock, shared=True)
     except FileNotFoundError:
         return False
     if lock is None:

@@ -4,19 +4,19 @@ from typing import Annotated
 
 import typer
 
-from replicate.cli.options import ConfigOption, GenerationOption, JsonOption, TierOption, generation_id, replicator
+from replicate.cli.options import ConfigOption, JsonOption, TierOption, generation_id, replicator
 from replicate.cli.reporting import reporting
 from replicate.errors import ExitCode
 
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
-    app.command()(status)
-    app.command("list")(list_)
-    app.command()(show)
-    app.command()(explain)
-    app.command()(verify)
-    app.command("safe-to-terminate")(safe_to_terminate)
+    app.command(short_help="Which update would you restart from?")(status)
+    app.command("list", short_help="Every generation, and where it is.")(list_)
+    app.command(short_help="Everything recorded of one generation.")(show)
+    app.command(short_help="What one generation is worth, and why.")(explain)
+    app.command(short_help="Check logs, manifests, objects, and bytes.")(verify)
+    app.command("safe-to-terminate", short_help="Exit 0 if this machine may go, else 20.")(safe_to_terminate)
 
 
 def status(
@@ -45,7 +45,7 @@ def list_(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
         from replicate.render import render_list  # noqa: PLC0415 - keeps --help fast
 
         listed, tiers = replicator(config).list_generations()
-        unanswered = {one.tier: one.failure.message for one in tiers if one.failure is not None}
+        unanswered = {one.tier: one.failure for one in tiers if one.failure is not None}
         code = ExitCode.PARTIAL if unanswered else ExitCode.OK if listed else ExitCode.NOTHING
         out.show({"generations": listed, "unanswered": unanswered}, render_list(listed, unanswered), exit_code=code)
 
@@ -82,9 +82,11 @@ def explain(
 def verify(
     *,
     tier: TierOption = None,
-    generation: GenerationOption = None,
+    generation: Annotated[
+        str | None, typer.Option("--generation", "-g", help="Only this generation (default: all).")
+    ] = None,
     read_data: Annotated[
-        str | None, typer.Option("--read-data", help="Also read and hash this share: 100%, 10%, 1/7 or 5GiB.")
+        str | None, typer.Option("--read-data", metavar="SHARE", help="Also read and hash: 100%, 10%, 1/7 or 5GiB.")
     ] = None,
     seed: Annotated[int, typer.Option("--seed", help="Which part of the share; count up to cover everything.")] = 0,
     config: ConfigOption = None,
@@ -102,7 +104,9 @@ def verify(
 
 def safe_to_terminate(
     *,
-    tier: Annotated[list[str] | None, typer.Option("--tier", "-t", help="Tiers that have to hold it.")] = None,
+    tier: Annotated[
+        list[str] | None, typer.Option("--tier", "-t", metavar="NAME", help="Tier that has to hold it; repeatable.")
+    ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -110,6 +114,7 @@ def safe_to_terminate(
     with reporting(as_json=as_json) as out:
         from replicate.render import render_safety  # noqa: PLC0415 - keeps --help fast
 
-        safety = replicator(config).safe_to_terminate(tuple(tier or ()))
+        engine = replicator(config)
+        safety = engine.safe_to_terminate(tuple(tier or ()))
         code = ExitCode.OK if safety.safe else ExitCode.NOT_SAFE
-        out.show(safety, render_safety(safety), exit_code=code)
+        out.show(safety, render_safety(safety, engine.config.local.root), exit_code=code)

@@ -20,9 +20,9 @@ from replicate.cli.reporting import reporting
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
-    app.command()(replicate)
-    app.command()(restore)
-    app.command()(wait)
+    app.command(short_help="Copy sealed generations to the tiers.")(replicate)
+    app.command(short_help="Bring back the newest provable generation.")(restore)
+    app.command(short_help="Wait until the newest is on the tiers.")(wait)
 
 
 def replicate(
@@ -50,7 +50,8 @@ def replicate(
             out.show(report, render.render_replicated(report), exit_code=report.exit_code)
         else:
             with progress_events(as_json=as_json) as events:
-                out.exit_code = replicator(config).replicate_forever(events)
+                code = replicator(config).replicate_forever(events)
+            out.show({"stopped": True}, "", exit_code=code)
 
 
 def restore(
@@ -58,7 +59,9 @@ def restore(
     to: Annotated[Path | None, typer.Option("--to", help="Only the files, into this new or empty folder.")] = None,
     generation: GenerationOption = None,
     tier: TierOption = None,
-    path: Annotated[list[str] | None, typer.Option("--path", help="With --to: only these paths (patterns).")] = None,
+    path: Annotated[
+        list[str] | None, typer.Option("--path", metavar="PATTERN", help="With --to: only these paths.")
+    ] = None,
     accept_older: Annotated[
         bool, typer.Option("--accept-older", help="Go on although a tier that does not answer may hold a newer one.")
     ] = False,

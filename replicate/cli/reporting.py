@@ -11,8 +11,18 @@ from typing import Any
 
 import typer
 
-from replicate.errors import CkptierError, ExitCode, from_tier_error
+from replicate.errors import CkptierError, ExitCode, LocalDisk, from_tier_error
 from tiers.errors import TierError
+
+_NEXT = {
+    ExitCode.USAGE: "see `ckptier COMMAND --help`",
+    ExitCode.INTEGRITY: "`ckptier verify --read-data 100%` names what is hurt",
+    ExitCode.TRUST: "`ckptier status --remote` shows the histories; decide which one is meant",
+    ExitCode.CONFIG: "correct ckptier.toml; docs/design.md shows every key",
+    ExitCode.DISK: "look at the path, its permissions and its disk; `ckptier check` tries the store",
+}
+"""What to do next where an error itself does not know better."""
+_ELSE = "`ckptier check` tries the store and every tier"
 
 
 @dataclass(slots=True)
@@ -49,13 +59,12 @@ class Reporter:
     def fail(self, error: CkptierError) -> None:
         """Print an error: to stderr for people, as a document with ``error`` for programs."""
         self.exit_code = error.exit_code
+        hint = error.hint or _NEXT.get(error.exit_code, _ELSE)
         if self.as_json:
-            detail = {"exit_code": int(error.exit_code), "message": error.message, "hint": error.hint}
+            detail = {"exit_code": int(error.exit_code), "message": error.message, "hint": hint}
             write(json.dumps({"ok": False, "exit_code": int(error.exit_code), "error": detail}, indent=2))
             return
-        sys.stderr.write(f"ckptier: {error.message}\n")
-        if error.hint:
-            sys.stderr.write(f"  next: {error.hint}\n")
+        sys.stderr.write(f"ckptier: {error.message}\n  next: {hint}\n")
 
 
 def write(text: str) -> None:
@@ -68,12 +77,19 @@ def write(text: str) -> None:
         raise typer.Exit(ExitCode.OK) from None
 
 
+def _disk(error: OSError) -> LocalDisk:
+    """Describe a failure of this machine that nothing further down could put better."""
+    where = f"{error.filename}: " if error.filename else ""
+    return LocalDisk(f"{where}{error.strerror or error}")
+
+
 @contextmanager
 def reporting(*, as_json: bool, verbose: bool = False) -> Iterator[Reporter]:
     """Run a command's body; every expected error ends in its message, next step and exit code."""
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     for ours in ("replicate", "tiers"):
         logging.getLogger(ours).setLevel(logging.INFO if verbose else logging.WARNING)
+    logging.getLogger("botocore").setLevel(logging.WARNING)  # where it found credentials is nobody's result
     reporter = Reporter(as_json)
     try:
         yield reporter
@@ -81,6 +97,8 @@ def reporting(*, as_json: bool, verbose: bool = False) -> Iterator[Reporter]:
         reporter.fail(error)
     except TierError as error:
         reporter.fail(from_tier_error(error))
+    except OSError as error:
+        reporter.fail(_disk(error))
     except KeyboardInterrupt:
         raise typer.Exit(ExitCode.INTERRUPTED) from None
     if reporter.exit_code is not ExitCode.OK:

@@ -11,10 +11,10 @@ from replicate.cli.reporting import reporting
 
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
-    app.command()(demo)
-    app.command()(init)
-    app.command()(check)
-    app.command()(adopt)
+    app.command(short_help="Kill a training run and prove that it goes on.")(demo)
+    app.command(short_help="Write a first ckptier.toml.")(init)
+    app.command(short_help="Try the store and every tier.")(check)
+    app.command(short_help="Seal a checkpoint that something else wrote.")(adopt)
 
 
 def init(
@@ -22,7 +22,8 @@ def init(
     run: Annotated[str, typer.Option("--run", help="Name of the run: a-z 0-9 . _ - (at most 63).")],
     store: Annotated[str, typer.Option("--store", help="Folder for local generations.")] = "runs",
     tier: Annotated[
-        list[str] | None, typer.Option("--tier", help="NAME=URL, e.g. pod=file:///mnt/volume/ckptier; repeatable.")
+        list[str] | None,
+        typer.Option("--tier", metavar="NAME=URL", help="E.g. pod=file:///mnt/volume/ckptier; repeatable."),
     ] = None,
     endpoint_url: Annotated[
         str | None, typer.Option("--endpoint-url", help="For an s3:// tier that is not AWS.")

@@ -21,7 +21,7 @@ from tiers.bodies import Body
 from tiers.memory import MEMORY_CAPABILITIES, MemoryStore, MemoryTier
 from tiers.metered import Meter, MeteredTier, Usage
 from tiers.protocol import Capabilities, Key, ObjectInfo, Part, Tier, Upload, Verification
-from tiers.testing import Fault, FaultyTier, ManualClock, PassThroughTier
+from tiers.testing import Fault, FaultyTier, ManualClock, PassThroughTier, content
 
 RUN = "llm-7b"
 RUN_UID = "5f0c7a52-run"
@@ -159,6 +159,16 @@ def make_source(
     )
 
 
+def several(root: Path, count: int) -> list[LocalSource]:
+    """Return generations that descend from each other, oldest first."""
+    found: list[LocalSource] = []
+    for sequence in range(1, count + 1):
+        parent = found[-1].id if found else None
+        files = {"model.bin": content(2 * LEAF, seed=sequence)}
+        found.append(make_source(root / "store", files, sequence=sequence, parent=parent))
+    return found
+
+
 class RecordingTier(PassThroughTier):
     """Notes every request that arrived, and the content that each write left under its key."""
 
@@ -222,12 +232,12 @@ class Machine:
         self.recorder = RecordingTier(MemoryTier("remote", store, capabilities=capabilities))
         self.faulty = FaultyTier(self.recorder, ())
         self.settings: dict[str, int] = {}
-        self.start()
+        self.tracker = Tracker.open(folder, self.clock)
+        self.schedule()
 
     def start(self, *faults: Fault) -> None:
         """Begin as a new process does: the tracker from disk, the log unread."""
-        if hasattr(self, "tracker"):
-            self.tracker.close()
+        self.tracker.close()
         self.tracker = Tracker.open(self.local.root, self.clock)
         self.schedule(*faults)
 

@@ -27,6 +27,10 @@ def log_entries(store: MemoryStore) -> list[Entry]:
     return [parse_entry(data, slot=slot, run=RUN) for slot, data in enumerate(log_bytes(store))]
 
 
+def kinds(store: MemoryStore) -> list[str]:
+    return [entry.body.kind for entry in log_entries(store)]
+
+
 def check_complete(store: MemoryStore, sources: dict[GenerationId, LocalSource]) -> None:
     """I1: each live commit has its manifest and every object, with that size and digest; I12: bytes as published."""
     tier = MemoryTier("check", store)

@@ -142,7 +142,7 @@ def test_named_file_wins_over_the_environment_and_that_over_the_search(
 
 def test_nothing_found_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CKPTIER_CONFIG", raising=False)
-    with pytest.raises(ConfigInvalid, match="no ckptier.toml") as caught:
+    with pytest.raises(ConfigInvalid, match=r"no ckptier\.toml") as caught:
         find_config(None, start=tmp_path)
     assert "--config" in caught.value.hint
 
@@ -159,4 +159,4 @@ def test_tier_is_selected_by_name(tmp_path: Path) -> None:
 def test_config_is_frozen(tmp_path: Path) -> None:
     config = load_config(written(tmp_path, HEAD))
     with pytest.raises(ValueError, match="frozen"):
-        config.run = Config.model_fields["run"].default  # type: ignore[misc]
+        config.run = Config.model_fields["run"].default

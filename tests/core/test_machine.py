@@ -39,7 +39,22 @@ FAULTS = st.builds(
     when=st.sampled_from(When),
     action=st.sampled_from([Action.ERROR, Action.LOST_REPLY]),
 )
+CREATE_FAULTS = st.lists(
+    st.builds(
+        Fault,
+        verb=st.just("create"),
+        nth=st.integers(1, 3),
+        action=st.sampled_from([Action.ERROR, Action.LOST_REPLY]),
+    ),
+    max_size=1,
+)
 EXPECTED = (TierError, Fenced, TrustFailure, KeyboardInterrupt)
+
+
+def writes_slot(what: str) -> bool:
+    """Tell whether an announced request writes a log entry."""
+    _, verb, key = what.split()
+    return verb in ("create", "put") and key.startswith(REMOTE.log_prefix)
 
 
 class TwoWriters(RuleBasedStateMachine):
@@ -56,6 +71,7 @@ class TwoWriters(RuleBasedStateMachine):
         self.acknowledged: set[tuple[GenerationId, int]] = set()
         self.log: list[bytes] = []
         self.opened = 1
+        self.forgotten = 0
 
     @initialize()
     def begin(self) -> None:
@@ -65,7 +81,6 @@ class TwoWriters(RuleBasedStateMachine):
             self.writers[name] = Machine(self.root / name, self.store, descent=descent, writer=name)
             self.quicken(name)
         self.restore("two")
-        self.publish("one")
 
     def quicken(self, name: str) -> None:
         """No power fails in this test: what a killed process wrote is in the page cache."""
@@ -78,6 +93,7 @@ class TwoWriters(RuleBasedStateMachine):
 
     def attempt(self, name: str, *faults: Fault) -> None:
         """Run a pass through these faults; what it returns was acknowledged."""
+        self.publish(name)
         machine = self.writers[name]
         machine.faulty.schedule = tuple(faults)
         machine.faulty._seen = [0] * len(faults)
@@ -91,12 +107,12 @@ class TwoWriters(RuleBasedStateMachine):
         self.acknowledged |= {(done.generation, done.slot) for done in report.committed}
         assert not report.damaged
 
-    @rule(name=WRITERS)
     def publish(self, name: str) -> None:
-        """Seal one more generation; only while there are few, to keep examples small."""
-        if len(self.local[name]) >= 6:
-            return
+        """Seal a generation where none waits, so that each pass has something to do."""
         machine = self.writers[name]
+        live = {commit.id for commit in machine.view().live}
+        if not live.issuperset(source.id for source in self.local[name]):
+            return
         sequence = 1 + len(self.published)
         parent = self.local[name][-1].id if self.local[name] else None
         files = {"model.bin": content(150, seed=sequence), "x": b"%d" % sequence}
@@ -131,37 +147,40 @@ class TwoWriters(RuleBasedStateMachine):
             self.attempt(name)
         self.restart(name)
 
-    @rule(name=WRITERS, nth=st.integers(1, 3), slept=st.booleans())
-    def be_overtaken(self, name: str, nth: int, slept: bool) -> None:
-        """Stall right before the n-th create (or just after it) while the other runs a whole pass."""
+    @rule(name=WRITERS, nth=st.integers(1, 3), when=st.sampled_from(Moment), faults=CREATE_FAULTS, lost=st.booleans())
+    def be_overtaken(self, name: str, nth: int, when: Moment, faults: list[Fault], *, lost: bool) -> None:
+        """Stall right before the n-th create (or just after it) while the other, who restored, runs a whole pass."""
         other = "two" if name == "one" else "one"
-        self.interrupt(name, nth, Moment.AFTER if slept else Moment.BEFORE, lambda: self.attempt(other))
+        if not lost:
+            self.restore(name)
+        self.restore(other)
+        self.interrupt(name, nth, when, lambda: self.attempt(other), faults)
 
-    @rule(name=WRITERS, nth=st.integers(1, 3))
-    def be_pinned_upon(self, name: str, nth: int) -> None:
+    @rule(name=WRITERS, nth=st.integers(1, 3), faults=CREATE_FAULTS)
+    def be_pinned_upon(self, name: str, nth: int, faults: list[Fault]) -> None:
         """Somebody's pin takes the slot that was about to be created."""
-        self.interrupt(name, nth, Moment.BEFORE, self.pin)
+        self.interrupt(name, nth, Moment.BEFORE, self.pin, faults)
 
-    def interrupt(self, name: str, nth: int, when: Moment, act: Callable[[], None]) -> None:
+    def interrupt(self, name: str, nth: int, when: Moment, act: Callable[[], None], faults: list[Fault]) -> None:
         left = nth
 
         def watch(effect: Effect, what: str, moment: Moment) -> None:
             nonlocal left
-            if effect is Effect.REMOTE and " create " in what and moment is when:
+            if effect is Effect.REMOTE and writes_slot(what) and moment is when:
                 left -= 1
                 if left == 0:
                     with observing(lambda _effect, _what, _moment: None):
                         act()
 
         with observing(watch):
-            self.attempt(name)
+            self.attempt(name, *faults)
 
     @rule()
     def pin(self) -> None:
-        """An operator pins the newest, from a machine that holds no term."""
+        """Pin the newest as an operator would, from a machine that holds no term."""
         operator = self.writers["two"].replication.log
         view = self.writers["two"].view()
-        if view.state is None or view.state.newest is None or view.next_slot > 60:
+        if view.state is None or view.state.newest is None:
             return
         book = operator._book
         book.tier = self.writers["two"].recorder
@@ -174,18 +193,15 @@ class TwoWriters(RuleBasedStateMachine):
         except SlotTaken as error:
             raise AssertionError("nobody else runs now") from error
 
-    @rule(name=WRITERS)
-    def wake_anew(self, name: str) -> None:
-        """Restart with the tracker as it is."""
-        self.restart(name)
-
-    @rule(name=WRITERS)
-    def lose_tracker(self, name: str) -> None:
-        """Start again without any memory."""
-        machine = self.writers[name]
-        machine.tracker.close()
-        for path in machine.local.root.glob("tracker.sqlite*"):
-            path.unlink()
+    @rule(name=WRITERS, forgetting=st.booleans())
+    def wake_anew(self, name: str, *, forgetting: bool) -> None:
+        """Start again, with the tracker as it is or without any memory."""
+        if forgetting:
+            machine = self.writers[name]
+            machine.tracker.close()
+            for path in machine.local.root.glob("tracker.sqlite*"):
+                path.unlink()
+            self.forgotten += 1
         self.restart(name)
 
     @rule(name=WRITERS)
@@ -196,6 +212,21 @@ class TwoWriters(RuleBasedStateMachine):
         number = max(machine.descent.attempt, state.highest_attempt if state else 0) + 1
         self.opened += 1
         machine.descent = Descent(run_uid=RUN_UID, attempt=number, attempt_id=f"attempt-{self.opened}")
+
+    @rule(name=WRITERS)
+    def copy_store(self, name: str) -> None:
+        """Go on from a copy of the other's store: the same attempt on two machines."""
+        other = "two" if name == "one" else "one"
+        self.writers[name].descent = self.writers[other].descent
+
+    @invariant()
+    def nobody_takes_a_term_back(self) -> None:
+        """No ping-pong: who was overtaken within an attempt claims again only where a tracker was lost."""
+        claims = [
+            (entry.attempt_id, entry.body.writer) for entry in log_entries(self.store) if isinstance(entry.body, Claim)
+        ]
+        changes = [claim for claim, before in zip(claims, [None, *claims], strict=False) if claim != before]
+        assert len(changes) - len(set(changes)) <= self.forgotten
 
     @invariant()
     def nothing_is_lost_or_overwritten(self) -> None:
@@ -225,7 +256,7 @@ class TwoWriters(RuleBasedStateMachine):
 
     @invariant()
     def every_entry_counts(self) -> None:
-        """A writer that obeys the protocol never leaves an entry that folding has to refuse."""
+        """Nobody who obeys the protocol leaves an entry that folding has to refuse."""
         if self.writers:
             assert self.writers["one"].view().refused == ()
 
