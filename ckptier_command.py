@@ -6,6 +6,7 @@ installed either may win, and an ImportError would not tell anybody why.
 
 import sys
 from importlib.util import find_spec
+from pathlib import Path
 
 CLASH = """\
 ckptier: the Python package `replicate` that is found first is not ckptier's:
@@ -18,7 +19,9 @@ environment of its own, or remove the other one: pip uninstall replicate
 def entry() -> None:
     """Run the command; exits 1 with an explanation where another ``replicate`` shadows ours."""
     spec = find_spec("replicate")
-    if spec is None or not spec.submodule_search_locations or find_spec("replicate.cli") is None:
+    folders = (spec.submodule_search_locations if spec else None) or ()
+    if not any((Path(folder) / "cli" / "main.py").is_file() for folder in folders):
+        # Looked up as files: importing a stranger's package only to find out would run it.
         sys.stderr.write(CLASH.format(found=spec.origin if spec else "not found at all"))
         raise SystemExit(1)
     from replicate.cli.main import main  # noqa: PLC0415 - only after the check

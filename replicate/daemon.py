@@ -20,7 +20,7 @@ from typing import NoReturn
 from replicate.errors import CkptierError, ExitCode, Fenced, LocalDisk, TrustFailure
 from replicate.session import Prepared, Session, TierResult, combined_exit
 from replicate.statusboard import Phase
-from replicate.watching import StoreWatcher, fingerprint
+from replicate.watching import StoreWatcher, Wake, fingerprint
 from tiers.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -45,7 +45,7 @@ class Signals:
     """Signals turned into events.  ``received`` is the first one."""
 
     draining: threading.Event = field(default_factory=threading.Event)
-    wake: threading.Event = field(default_factory=threading.Event)
+    wake: Wake = field(default_factory=Wake)
     received: int = 0
 
     def handle(self, number: int, _frame: FrameType | None) -> None:
@@ -95,7 +95,6 @@ class Daemon:
                 thread.start()
             while not self._signals.draining.is_set() and any(thread.is_alive() for thread in threads):
                 self._signals.wake.wait(self._session.config.poll_seconds)
-                self._signals.wake.clear()
                 self._look()
         finished = self._drain(threads)
         self._session.board.enter(Phase.STOPPED)

@@ -195,15 +195,23 @@ class Replicator:
         """Ask the tiers whether the newest sealed generation is committed on each of ``names``.
 
         Without names every tier counts that gets all generations (all, where each gets
-        milestones only).  What is staged and not sealed yet is at risk by itself.
+        milestones only).  What is staged and not sealed yet is at risk by itself.  Raises
+        NothingFound where there is no store at all: a wrong path must not read as safe.
         """
+        try:
+            self.config.local.root.stat()
+        except FileNotFoundError:
+            where = self.config.local.root
+            raise NothingFound(
+                f"there is no store at {where}", hint="check `store` and `run` in ckptier.toml"
+            ) from None
         named = [self.config.select(name)[0] for name in names]
         everything = [tier for tier in self.config.tier if tier.replicate_every is None] or list(self.config.tier)
         tiers = named or everything
         inputs = self._inputs(tiers)
         status = assemble(self.config.run, self._run_uid(), self._local_entries(), inputs)
         safety = assess_termination(status, [tier.name for tier in tiers])
-        staged = sorted(self.config.local.root.glob(f"{STAGED}*")) if self.config.local.root.is_dir() else []
+        staged = sorted(self.config.local.root.glob(f"{STAGED}*"))
         risks = tuple(
             Risk(tier="", generation=None, updates=0, reason=f"{path.name} is staged and not sealed yet")
             for path in staged

@@ -15,7 +15,11 @@ from tiers.protocol import Tier
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedGeneration:
-    """One decision; sizes and requests are 0 unless it goes up.  ``hashed_again`` counts bytes."""
+    """One decision; sizes and requests are 0 unless it goes up.
+
+    ``hashed_again`` counts bytes: where parts are no leaves, each byte goes into its part's
+    digest and once more into its leaf's, which has to be as sealed.
+    """
 
     decision: Decision
     total_bytes: int = 0
@@ -74,5 +78,5 @@ def _planned(
         total_bytes=plan.total_bytes,
         objects=len(plan.objects),
         requests=plan.requests,
-        hashed_again=sum(item.file.size for item in plan.objects if item.second_hash),
+        hashed_again=sum(2 * item.file.size for item in plan.objects if item.second_hash),
     )

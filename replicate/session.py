@@ -84,7 +84,9 @@ def open_configured(settings: TierConfig, opener: Opener, clock: Clock, meter: M
         tier = opener(tier_spec(settings), clock, meter, stop)
     except ValueError as error:
         hint = getattr(error, "hint", "") or "correct it in ckptier.toml"
-        raise ConfigInvalid(f"tier {settings.name}: {error}", hint=hint) from error
+        message = str(error)
+        named = message if message.startswith(f"tier {settings.name}: ") else f"tier {settings.name}: {message}"
+        raise ConfigInvalid(named, hint=hint) from error
     except TierError as error:
         raise from_tier_error(error) from error
     if tier.capabilities.fencing is Fencing.ADVISORY and not settings.accept_advisory:
@@ -392,7 +394,7 @@ class Session:
         if lock is None:
             raise Fenced(
                 f"another process replicates {self.config.local.root} already",
-                hint="one daemon per store: see `ckptier status`; wait for it or stop it",
+                hint="it does the work: `ckptier wait` returns once the newest generation is on the tiers",
             )
         return lock
 

@@ -23,6 +23,7 @@ from tiers.clock import Clock
 _log = logging.getLogger(__name__)
 
 POLL = 0.25
+_START = "start `ckptier replicate`, or run `ckptier replicate --once`"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +69,15 @@ def wait_for(
 
 
 def _newest(local: LocalRun, clock: Clock, began: float, timeout: float | None) -> GenerationId:
-    """Return the newest sealed generation, once what is staged is sealed too."""
-    while any(local.root.glob(f"{STAGED}*")) and (timeout is None or clock.monotonic() - began < timeout):
+    """Return the newest sealed generation, once what is staged is sealed too: that is newer, and still at risk."""
+    while staged := next(local.root.glob(f"{STAGED}*"), None):
+        if not is_replicating(local):
+            raise PartialFailure(f"{staged.name} is not sealed yet, and no process replicates this store", hint=_START)
+        if timeout is not None and clock.monotonic() - began >= timeout:
+            raise Unreachable(
+                f"{staged.name} is not sealed after {timeout:g} s",
+                hint="a large one takes as long as reading it; wait longer with --timeout, or look at the daemon's log",
+            )
         clock.wait(POLL)
     found = scan_generations(local) if local.root.is_dir() else ()
     if not found:
@@ -105,7 +113,7 @@ def _refuse_hopeless(
     if not alive:
         raise PartialFailure(
             f"{wanted} is not on {', '.join(missing)}, and no process replicates this store: {_why(status, missing)}",
-            hint="start `ckptier replicate`, or run `ckptier replicate --once`",
+            hint=_START,
         )
 
 

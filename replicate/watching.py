@@ -5,9 +5,9 @@ promise and the notification only makes it sooner.
 """
 
 import logging
-import threading
 from contextlib import suppress
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import TracebackType
 from typing import Self
 
@@ -17,10 +17,32 @@ from watchdog.observers import Observer
 _log = logging.getLogger(__name__)
 
 
+class Wake:
+    """Ends a wait; may be set from a signal handler.
+
+    An Event may not: its handler would wait for a lock that the interrupted thread holds,
+    and a daemon that was asked to drain would hang instead.
+    """
+
+    def __init__(self) -> None:
+        self._set: SimpleQueue[None] = SimpleQueue()
+
+    def set(self) -> None:
+        """End the wait that is on, or else the next one."""
+        self._set.put(None)
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it is set, at most ``seconds``; what was set until then is used up."""
+        with suppress(Empty):
+            self._set.get(timeout=seconds)
+            while True:
+                self._set.get_nowait()
+
+
 class StoreWatcher:
     """Sets ``wake`` when a generation may have appeared in a store; a context manager."""
 
-    def __init__(self, root: Path, wake: threading.Event) -> None:
+    def __init__(self, root: Path, wake: Wake) -> None:
         self._root = root
         self._wake = wake
         self._observer = Observer()
@@ -47,7 +69,7 @@ class StoreWatcher:
 
 
 class _Handler(FileSystemEventHandler):
-    def __init__(self, wake: threading.Event) -> None:
+    def __init__(self, wake: Wake) -> None:
         self._wake = wake
 
     def on_any_event(self, event: FileSystemEvent) -> None:  # noqa: ARG002 - watchdog's signature; any event means "look"

@@ -1,5 +1,6 @@
 """Commands that move bytes: ``replicate``, ``restore``, ``wait``."""
 
+import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -16,6 +17,8 @@ from replicate.cli.options import (
     replicator,
 )
 from replicate.cli.reporting import reporting
+
+_log = logging.getLogger(__name__)
 
 
 def register(app: typer.Typer) -> None:
@@ -50,8 +53,12 @@ def replicate(
             out.show(report, render.render_replicated(report), exit_code=report.exit_code)
         else:
             with progress_events(as_json=as_json) as events:
-                code = replicator(config).replicate_forever(events)
-            out.show({"stopped": True}, "", exit_code=code)
+                engine = replicator(config)
+                names = ", ".join(tier.name for tier in engine.config.tier)
+                _log.info("replicating %s to %s until SIGTERM or Ctrl-C", engine.config.run, names or "no tier")
+                code = engine.replicate_forever(events)
+                _log.info("stopped; what is not done yet is resumed by the next start")
+            out.show({"run": engine.config.run, "stopped": True}, "", exit_code=code)
 
 
 def restore(

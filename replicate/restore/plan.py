@@ -148,7 +148,8 @@ def plan_restore(request: RestoreRequest, answers: Sequence[TierAnswer], held: H
     """Decide what to restore; raises the CkptierError whose exit code tells why nothing can be."""
     check_request(request, [answer.tier for answer in answers])
     run_uid = _one_history(request, answers, held)
-    warnings = [*_forks(request, answers, held), *_shortened(request, answers, held)]
+    related = held if held.run_uid in (None, run_uid) else Held()
+    warnings = [*_forks(request, answers, related), *_shortened(request, answers, related)]
     selected = [answer for answer in answers if request.tier in (None, answer.tier)]
     counted = _counted(request, held, run_uid)
     candidates = _candidates(request, selected, counted)
