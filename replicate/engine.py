@@ -13,7 +13,8 @@ from replicate.checking import CheckReport, Finding, check_store, check_tier, fa
 from replicate.commit import Events
 from replicate.config import Config, TierConfig
 from replicate.daemon import Daemon, Signals
-from replicate.errors import CkptierError, ExitCode, NothingFound, from_tier_error
+from replicate.errors import CapabilityMissing, CkptierError, ExitCode, IntegrityFailure, NothingFound, from_tier_error
+from replicate.generation.evidence import Level
 from replicate.generation.lineage import read_lineage
 from replicate.generation.local import LocalGeneration, scan_generations
 from replicate.generation.staging import STAGED
@@ -277,13 +278,29 @@ def _overtaken(safety: Safety, inputs: Sequence[TierInput]) -> tuple[Risk, ...]:
 
 
 def _entry(generation: LocalGeneration) -> LocalEntry:
-    record = generation.record
     evidence = generation.evidence
+    reason = evidence.reason if evidence else ""
+    at = evidence.at if evidence else None
+    try:
+        record = generation.record
+    except (IntegrityFailure, CapabilityMissing) as error:
+        # One that cannot be read must not hide the others: it is shown as what it is.
+        return LocalEntry(
+            generation=generation.id,
+            level=Level.QUARANTINED,
+            at=at,
+            reason=reason or error.message,
+            sealed_at=at or "",
+            total_bytes=0,
+            objects=0,
+            attempt_id=None,
+            parent=None,
+        )
     return LocalEntry(
         generation=generation.id,
         level=generation.level,
-        at=evidence.at if evidence else None,
-        reason=evidence.reason if evidence else "",
+        at=at,
+        reason=reason,
         sealed_at=record.sealed_at,
         total_bytes=record.total_bytes,
         objects=len(record.files),

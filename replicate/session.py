@@ -280,7 +280,8 @@ class Session:
         unsealed = self._seal_staged()
         for generation in self.store.generations():
             if generation.level is Level.SEALED:
-                with suppress(NothingFound):  # rotated away between the scan and now
+                # Rotated away between the scan and now, or of a newer format, which _readable tells.
+                with suppress(NothingFound, CapabilityMissing):
                     self.store.validate(generation.id)
         lineage = read_lineage(self.config.local)
         generations = tuple(one for found in self.store.generations() if (one := self._readable(found)))
@@ -311,14 +312,18 @@ class Session:
         return None
 
     def _readable(self, found: LocalGeneration) -> LocalGeneration | None:
-        """Return a generation whose document can be read or which is quarantined; None for one that is gone.
+        """Return a generation whose document can be read or which is quarantined, else None.
 
-        One damaged ``generation.json`` would otherwise stop every pass, and with it every other generation.
+        One damaged ``generation.json`` would otherwise stop every pass, and with it every
+        other generation.  One of a newer format is left alone: a newer ckptier wrote it.
         """
         if found.level is Level.QUARANTINED:
             return found
         try:
             _ = found.record
+        except CapabilityMissing as error:
+            _log.warning("%s is left alone: %s", found.id, error.message)
+            return None
         except IntegrityFailure as error:
             try:
                 self.store.quarantine(found.id, error.message)

@@ -21,7 +21,10 @@ LOCAL = "local"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalEntry:
-    """A sealed generation of the store.  ``at`` is when its level was reached; ``reason`` why it is quarantined."""
+    """A sealed generation of the store.  ``at`` is when its level was reached; ``reason`` why it is quarantined.
+
+    ``attempt_id`` is None where its own document cannot be read.
+    """
 
     generation: GenerationId
     level: Level
@@ -30,7 +33,7 @@ class LocalEntry:
     sealed_at: str
     total_bytes: int
     objects: int
-    attempt_id: str
+    attempt_id: str | None
     parent: str | None
 
 
@@ -219,7 +222,9 @@ def assemble(run: str, run_uid: str | None, local: Sequence[LocalEntry], tiers: 
     """Put the status of a run together."""
     usable = _usable(local)
     attempts: dict[str, Sequence[Attempt]] = {
-        LOCAL: tuple(Attempt(number=entry.generation.attempt, id=entry.attempt_id) for entry in local)
+        LOCAL: tuple(
+            Attempt(number=entry.generation.attempt, id=entry.attempt_id) for entry in local if entry.attempt_id
+        )
     }
     attempts |= {tier.tier: tier.view.state.attempts for tier in tiers if tier.view and tier.view.state}
     return RunStatus(

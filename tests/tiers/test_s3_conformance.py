@@ -39,7 +39,6 @@ class TestSeaweedFS(TierConformance):
         store.close()
 
 
-
 class TestMoto(TierConformance):
     """Credulous about bytes, so its profile trusts nothing but ETags."""
 
