@@ -1,0 +1,1 @@
+"""Rate cards: dated prices that a user read, strictly checked, never guessed."""
