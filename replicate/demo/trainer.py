@@ -117,7 +117,14 @@ def run(
             started = clock.monotonic()
             sealed = publish(store, training)
             milliseconds = round((clock.monotonic() - started) * 1000)
-            emit({"event": "published", "generation": str(sealed.id), "milliseconds": milliseconds})
+            emit(
+                {
+                    "event": "published",
+                    "generation": str(sealed.id),
+                    "next_update": training.next_update,
+                    "milliseconds": milliseconds,
+                }
+            )
         if stopping:
             return
 
