@@ -21,7 +21,7 @@ from cost.pricing.retrieval import Verdict, mode_of, verdict
 from cost.rates.model import Quota, RateCard
 from cost.rates.terms import EarlyDeleteMode, Visibility
 from cost.rates.tier import Tier
-from cost.report.totals import by_month
+from cost.report.totals import by_month, per_restore
 from cost.report.words import byte_text, money, span
 from cost.units import ByteUnit
 from cost.usage import Usage
@@ -169,8 +169,8 @@ class Row:
 
     @property
     def per_restore(self) -> Amount | None:
-        """What one restore costs; None where the plan has none."""
-        return None if self.estimate is None else self.estimate.per_restore
+        """What one restore costs, temporary copies included; None where the plan has none."""
+        return None if self.estimate is None else per_restore(self.estimate)
 
     @property
     def gb_months(self) -> tuple[Fraction, Fraction] | None:
@@ -260,14 +260,21 @@ def restore_time(tier: Tier, mode_name: str, size: int, needs: Needs) -> Restore
 
 
 def _findings(candidate: Candidate, book: Book, result: Estimate, needs: Needs) -> Iterator[Finding]:
-    for ref, intervals in result.ledger.by_tier.items():
-        if all(each.reason is Reason.RESTORED_COPY for each in intervals):
-            continue
+    stored = {
+        ref: intervals
+        for ref, intervals in result.ledger.by_tier.items()
+        if any(each.reason is not Reason.RESTORED_COPY for each in intervals)
+    }
+    for ref, intervals in stored.items():
         tier = book.tier(ref)[1]
-        yield access(tier, needs)
-        yield quota(tier, intervals, candidate.plan)
-        yield from _minimum_duration(tier, ref, intervals, result)
-        yield from _minimum_size(tier, intervals)
+        found = [
+            access(tier, needs),
+            quota(tier, intervals, candidate.plan),
+            *_minimum_duration(tier, ref, intervals, result),
+            *_minimum_size(tier, intervals),
+        ]
+        where = f"{tier.tier_id}: " if len(stored) > 1 else ""
+        yield from (replace(each, reason=where + each.reason) for each in found)
     yield _egress(result, candidate.plan.usage)
 
 
@@ -323,10 +330,10 @@ def _minimum_duration(tier: Tier, ref: str, intervals: Sequence[Interval], resul
     if not early.high and not due.high:
         yield Finding(Check.MIN_DURATION, Verdict.PASS, f"{rule.days} days are kept: {shortest}")
         return
-    reason = f"{rule.days} days: {shortest}; leaving early costs {money(early, result.currency)}"
-    if due.high:
-        reason += f", and {money(due, result.currency)} more if all were deleted at the end"
-    yield Finding(Check.MIN_DURATION, Verdict.CONDITIONAL, reason)
+    parts = [f"{rule.days} days: {shortest}"]
+    parts += [f"leaving early costs {money(early, result.currency)}"] if early.high else []
+    parts += [f"{money(due, result.currency)} more if all were deleted at the end"] if due.high else []
+    yield Finding(Check.MIN_DURATION, Verdict.CONDITIONAL, "; ".join(parts))
 
 
 def _of(lines: Iterable[Line], ref: str) -> Amount:

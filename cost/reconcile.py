@@ -1,7 +1,7 @@
 """Estimate against what was counted: for every meter, how much is due to quantity and how much to rates, exactly.
 
-Both sides are :class:`Source` values.  :func:`counted` makes one from a plan or from the metering
-wrapper's counts; whatever reads a bill's export one day makes another, and nothing else changes.
+Both sides are a :class:`Side`.  :func:`counted` makes one from a plan or from the metering wrapper's
+counts; whatever reads a bill's export one day makes another, and nothing else changes.
 """
 
 from collections import defaultdict
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from enum import StrEnum
 from fractions import Fraction
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from cost.errors import CurrencyMixed, ReconcileInvalid
 from cost.estimate import CardUse, Estimate, Plan
@@ -81,8 +81,8 @@ _Meter = tuple[str, str, Category]
 class MeterLine:
     """What a meter came to.  ``high`` differs where a card leaves the metering open.
 
-    ``price_list`` names what the price was taken from, card and day: the same on both sides means
-    that no rate can have changed.  A bill leaves it empty.
+    ``prices`` are the list prices that were charged, each with the units that it is for: where all of
+    one side's are among the other's, no rate has changed.  None where only money is known, as on a bill.
     """
 
     key: Key
@@ -91,7 +91,7 @@ class MeterLine:
     amount: Fraction
     high: Fraction
     high_amount: Fraction
-    price_list: str = ""
+    prices: frozenset[tuple[Decimal, int]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,63 +107,30 @@ class Tally:
     mean_age: Fraction | None
 
 
-class Source(Protocol):
-    """One side of a reconciliation; the seam for the lines of a bill.
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """One side of a reconciliation; also the seam for a bill.
 
     ``lines`` are under the names of our meters, at most one for a key.  ``unmapped`` names every
-    meter of the source that has no counterpart: one is enough to fail.
+    meter of the source that has no counterpart: one is enough to fail.  A bill has neither
+    ``cards`` nor ``tallies``.
     """
-
-    @property
-    def name(self) -> str:
-        """What it is: "estimate", "tracker", "bill"."""
-        ...
-
-    @property
-    def currency(self) -> str:
-        """ISO 4217 code of all amounts."""
-        ...
-
-    @property
-    def lines(self) -> Sequence[MeterLine]:
-        """What each meter came to."""
-        ...
-
-    @property
-    def unmapped(self) -> Sequence[str]:
-        """Meters that could not be named."""
-        ...
-
-    @property
-    def cards(self) -> Sequence[CardUse]:
-        """The cards that priced it; none for a bill."""
-        ...
-
-    @property
-    def tallies(self) -> Sequence[Tally]:
-        """What was counted, by tier; none where only money is known."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counted:
-    """A side that our own model priced."""
 
     name: str
     currency: str
     lines: tuple[MeterLine, ...]
-    cards: tuple[CardUse, ...]
-    tallies: tuple[Tally, ...]
     unmapped: tuple[str, ...] = ()
+    cards: tuple[CardUse, ...] = ()
+    tallies: tuple[Tally, ...] = ()
 
 
-def counted(name: str, plan: Plan, estimate: Estimate, cards: Sequence[RateCard]) -> Counted:
+def counted(name: str, plan: Plan, estimate: Estimate, cards: Sequence[RateCard]) -> Side:
     """Return a side from a plan and its estimate.
 
     For what happened, ``plan`` holds the ledger of real intervals and, as usage, every
     attempt with the status that came back.
     """
-    return Counted(
+    return Side(
         name=name,
         currency=estimate.currency,
         lines=meter_lines(estimate),
@@ -174,7 +141,6 @@ def counted(name: str, plan: Plan, estimate: Estimate, cards: Sequence[RateCard]
 
 def meter_lines(estimate: Estimate) -> tuple[MeterLine, ...]:
     """Return the lines of an estimate added up by key, whatever their labels and reasons."""
-    days = {each.card_id: each.as_of for each in estimate.cards}
     found: dict[Key, list[Line]] = defaultdict(list)
     for line in estimate.lines:
         found[Key(line.about.tier, line.meter, line.about.category, line.month)].append(line)
@@ -186,7 +152,9 @@ def meter_lines(estimate: Estimate) -> tuple[MeterLine, ...]:
             amount=sum((Fraction(line.low.amount) for line in lines), NOTHING),
             high=sum((line.high.quantity for line in lines), NOTHING),
             high_amount=sum((Fraction(line.high.amount) for line in lines), NOTHING),
-            price_list=f"{lines[0].card} of {days.get(lines[0].card)}",
+            prices=frozenset(
+                (each.unit_price, each.per) for line in lines for each in line.high.slices if not each.free
+            ),
         )
         for key, lines in found.items()
     )
@@ -275,7 +243,7 @@ class Reconciliation:
         return sum((row.delta for row in self.rows), NOTHING)
 
 
-def reconcile(expected: Source, actual: Source, gates: Gates = GATES) -> Reconciliation:
+def reconcile(expected: Side, actual: Side, gates: Gates = GATES) -> Reconciliation:
     """Set what was expected against what happened.
 
     Raises ReconcileInvalid for example cards and for meters that nothing is known about, and CurrencyMixed.
@@ -298,7 +266,7 @@ def reconcile(expected: Source, actual: Source, gates: Gates = GATES) -> Reconci
     )
 
 
-def _require(expected: Source, actual: Source) -> None:
+def _require(expected: Side, actual: Side) -> None:
     examples = [each.card_id for each in (*expected.cards, *actual.cards) if each.source_kind is SourceKind.EXAMPLE]
     if examples:
         raise ReconcileInvalid(
@@ -318,7 +286,7 @@ def _require(expected: Source, actual: Source) -> None:
         )
 
 
-def _by_key(source: Source) -> dict[Key, MeterLine]:
+def _by_key(source: Side) -> dict[Key, MeterLine]:
     found = {line.key: line for line in source.lines}
     if len(found) != len(source.lines):
         raise ReconcileInvalid(f"{source.name}: a meter appears twice in a month", hint="add its lines up first")
@@ -355,7 +323,7 @@ def _variance(key: Key, ours: MeterLine | None, theirs: MeterLine | None, gates:
     new = paid / actual if actual else None
     rate_effect = NOTHING if old is None or new is None else (new - old) * actual
     quantity_effect = paid - due - rate_effect
-    listed = ours is not None and theirs is not None and ours.price_list == theirs.price_list != ""
+    listed = _same_list(ours, theirs)
     deviation = abs(actual / expected - 1) if expected else None
     if deviation is not None and not listed and old and new is not None:
         deviation = max(deviation, abs(new / old - 1))
@@ -391,15 +359,22 @@ def _expected(ours: MeterLine | None, theirs: MeterLine | None) -> tuple[Fractio
     return ours.high, ours.high_amount
 
 
+def _same_list(ours: MeterLine | None, theirs: MeterLine | None) -> bool:
+    one, other = (None if line is None else line.prices for line in (ours, theirs))
+    return one is not None and other is not None and (one <= other or other <= one)
+
+
 def _drift(pair: tuple[Fraction, Fraction], quantity: Fraction, rate: Fraction, *, listed: bool) -> Drift:
     expected, actual = pair
     if not expected and not actual:
         return Drift.NONE
     if not expected or not actual:
         return Drift.MISSING if actual else Drift.PHANTOM
-    if abs(rate) > abs(quantity):
-        return Drift.BRACKET if listed else Drift.RATE
-    return Drift.NONE if expected == actual else Drift.QUANTITY
+    if not listed and abs(rate) > abs(quantity):
+        return Drift.RATE
+    if expected != actual:
+        return Drift.QUANTITY
+    return Drift.BRACKET if rate else Drift.NONE
 
 
 def _hint(category: Category, pairs: Iterable[tuple[Fraction, Fraction]]) -> str:

@@ -21,7 +21,11 @@ class Section(BaseModel):
 
 
 class TierConfig(Section):
-    """One ``[[tier]]``.  Sizes in bytes, times in seconds, ``replicate_every`` in updates."""
+    """One ``[[tier]]``.  Sizes in bytes, times in seconds, ``replicate_every`` in updates.
+
+    ``rates`` names a rate card, relative to the file, and ``rates_tier`` the tier on it.  ``zone`` and
+    ``network_path`` are words of the card's transfers; ``provisioned_bytes`` is a volume's size.
+    """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
     url: str
@@ -32,7 +36,11 @@ class TierConfig(Section):
     replicate_every: Annotated[int, Field(ge=1)] | None = None
     keep_last: Annotated[int, Field(ge=1)] | None = None
     keep_every: Annotated[int, Field(ge=1)] | None = None
-    rates: str | None = None
+    rates: Annotated[str, Field(min_length=1)] | None = None
+    rates_tier: Annotated[str, Field(min_length=1)] | None = None
+    zone: Annotated[str, Field(min_length=1)] | None = None
+    network_path: Annotated[str, Field(min_length=1)] | None = None
+    provisioned_bytes: Annotated[int, Field(ge=1)] | None = None
     part_size: Annotated[int, Field(ge=5 * MIB, le=5 * 1024 * MIB)] | None = None
     connections: Annotated[int, Field(ge=1, le=64)] = 4
     accept_advisory: bool = False
@@ -53,7 +61,7 @@ class TierConfig(Section):
 
 
 class Config(Section):
-    """The whole configuration.  ``source`` is the file it came from."""
+    """The whole configuration.  ``zone`` is where this machine is; ``source`` is the file it came from."""
 
     run: RunName
     store: str
@@ -63,6 +71,7 @@ class Config(Section):
     hash_workers: Annotated[int, Field(ge=1, le=64)] = 2
     poll_seconds: Annotated[float, Field(gt=0, le=3600)] = 5.0
     drain_seconds: Annotated[float, Field(ge=0, le=3600)] = 30.0
+    zone: Annotated[str, Field(min_length=1)] | None = None
     tier: Annotated[tuple[TierConfig, ...], Field(strict=False)] = ()
     source: Annotated[Path | None, Field(exclude=True)] = None
 

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 from replicate.checking import CheckReport, Finding, check_store, check_tier, failed
 from replicate.commit import Events
@@ -20,8 +21,12 @@ from replicate.generation.local import LocalGeneration, scan_generations
 from replicate.generation.staging import STAGED
 from replicate.generation.store import RunStore
 from replicate.layout import GenerationId, RemoteRun
+from replicate.log import LogView
 from replicate.manifest import GenerationRecord
+from replicate.preview import Price as UploadPrice
 from replicate.preview import TierPreview, preview_tier
+from replicate.priced import Priced
+from replicate.requests import Sending
 from replicate.restore import RestoreOptions, RestoreReport, RestoreRequest, restore
 from replicate.restore.holdings import ask
 from replicate.session import Opener, ReplicateReport, Session, default_opener, open_configured
@@ -102,15 +107,32 @@ class Replicator:
         """Say what ``replicate`` would do now, from the tiers' logs, changing nothing anywhere."""
         local = scan_generations(self.config.local)
         return tuple(
-            preview_tier(settings, tier, self._remote, local, self.config.backlog)
+            preview_tier(settings, tier, self._remote, local, self.config.backlog, self._upload_price(settings))
             for settings, tier in self._opened(self.config.tier)
         )
+
+    def _upload_price(self, settings: TierConfig) -> UploadPrice:
+        """Return what tells the money of a dry run; nothing is loaded where no card is configured."""
+
+        def price(sending: Sequence[Sending], view: LogView) -> Priced | None:
+            if settings.rates is None:
+                return None
+            from replicate.costing.flow import price_upload  # noqa: PLC0415 - only where money is shown
+
+            return price_upload(self.config, settings, sending, view, self.clock.now())
+
+        return price
 
     def restore(
         self, request: RestoreRequest, *, dry_run: bool = False, options: RestoreOptions | None = None
     ) -> RestoreReport:
         """Restore the newest provable generation, or the one named; see replicate.restore."""
         with self._tiers(self.config.tier) as tiers:
+            if dry_run and any(settings.rates for settings in self.config.tier):
+                from replicate.costing.restoring import restore_price  # noqa: PLC0415 - only where money is shown
+
+                price = restore_price(self.config, request, tiers, self.clock.now())
+                options = replace(options or RestoreOptions(), price=price)
             return restore(
                 request, tiers, self.config.local, self.clock, run=self.config.run, options=options, dry_run=dry_run
             )
@@ -134,7 +156,18 @@ class Replicator:
             inputs = self._inputs(self.config.tier)
         else:
             inputs = [TierInput(tier=tier.name, progress=progress.get(tier.name)) for tier in self.config.tier]
-        return assemble(self.config.run, self._run_uid(), self._local_entries(), inputs), view
+        run = assemble(self.config.run, self._run_uid(), self._local_entries(), inputs)
+        return replace(run, money=self._money()), view
+
+    def _money(self) -> tuple[Priced, ...]:
+        configured = [settings for settings in self.config.tier if settings.rates is not None]
+        if not configured:
+            return ()
+        from replicate.costing.flow import price_status  # noqa: PLC0415 - only where money is shown
+
+        now = self.clock.now()
+        found = (price_status(self.config, settings, now) for settings in configured)
+        return tuple(one for one in found if one is not None)
 
     def list_generations(self) -> tuple[tuple[Listed, ...], tuple[TierInput, ...]]:
         """Return every generation anywhere, newest first, and what each tier answered."""
@@ -169,6 +202,16 @@ class Replicator:
         raise NothingFound(
             f"{generation} is in none of the places that answered", hint="`ckptier list` shows what there is"
         )
+
+    def measured(self, generation: GenerationId | None) -> GenerationRecord:
+        """Return the record of a generation, or of the newest: in the store, or else on a tier; raises NothingFound."""
+        if generation is None:
+            local = self._local_entries()
+            listed = list_generations(local, []) or self.list_generations()[0]
+            if not listed:
+                raise NothingFound("no generation to go by", hint="publish one, or describe the run in a plan file")
+            generation = listed[0].generation
+        return self.show(generation)
 
     def replicating(self) -> bool:
         """Whether a process replicates this store now."""

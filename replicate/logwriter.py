@@ -23,6 +23,11 @@ HEAD_EVERY = 16
 """Slots between rewrites of the hint: a reader follows at most that many by GETs."""
 
 
+def head_due(slot: int, written: int | None) -> bool:
+    """Whether the hint is rewritten after ``slot``; ``written`` is what this process last put there."""
+    return written is None or slot - written >= HEAD_EVERY
+
+
 @dataclass(slots=True, kw_only=True)
 class LogWriter:
     """The one writer's side of a log.  ``on_note`` is told what is harmless and worth showing."""
@@ -189,7 +194,7 @@ class LogWriter:
     def hint(self, *, force: bool = False) -> None:
         """Rewrite head.json now and then; it is a hint, so a failure is told and harmless."""
         slot = self._view().next_slot - 1
-        if not force and self._head_slot is not None and slot - self._head_slot < HEAD_EVERY:
+        if not force and not head_due(slot, self._head_slot):
             return
         try:
             self._book.write_head(slot)

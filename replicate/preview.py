@@ -1,6 +1,6 @@
 """``replicate --dry-run``: the decisions and the plan that a run would follow, and nothing done."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from replicate.config import TierConfig
@@ -10,7 +10,12 @@ from replicate.layout import GenerationId, RemoteRun
 from replicate.log import LogView
 from replicate.logbook import Logbook
 from replicate.plan import Choice, Decision, LocalFact, plan_generations, plan_upload
+from replicate.priced import Priced
+from replicate.requests import NONCE, Sending
 from tiers.protocol import Tier
+
+Price = Callable[[Sequence[Sending], LogView], Priced | None]
+"""What the generations that go up cost, given where the log stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,10 +35,11 @@ class PlannedGeneration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierPreview:
-    """What would happen on one tier."""
+    """What would happen on one tier; ``money`` where a rate card is configured."""
 
     tier: str
     generations: tuple[PlannedGeneration, ...]
+    money: Priced | None = None
 
 
 def local_fact(generation: LocalGeneration) -> LocalFact:
@@ -51,7 +57,12 @@ def local_fact(generation: LocalGeneration) -> LocalFact:
 
 
 def preview_tier(
-    settings: TierConfig, tier: Tier, remote: RemoteRun, local: Sequence[LocalGeneration], backlog: int | None
+    settings: TierConfig,
+    tier: Tier,
+    remote: RemoteRun,
+    local: Sequence[LocalGeneration],
+    backlog: int | None,
+    price: Price = lambda _sending, _view: None,
 ) -> TierPreview:
     """Decide for every local generation against the tier's log as it stands; raises TierError."""
     view: LogView = Logbook(tier, remote).read()
@@ -59,20 +70,28 @@ def preview_tier(
         [local_fact(one) for one in local], view.state, replicate_every=settings.replicate_every, backlog=backlog
     )
     by_id = {one.id: one for one in local}
+    term = view.state.term if view.state else 1
+    sending = {
+        decision.id: _sending(by_id[decision.id], remote.prefix(decision.id, term, NONCE), settings, tier)
+        for decision in decisions
+        if decision.choice is Choice.UPLOAD
+    }
     return TierPreview(
         tier=settings.name,
-        generations=tuple(_planned(decision, by_id[decision.id], settings, tier, remote) for decision in decisions),
+        generations=tuple(_planned(decision, sending.get(decision.id)) for decision in decisions),
+        money=price(tuple(sending.values()), view),
     )
 
 
-def _planned(
-    decision: Decision, generation: LocalGeneration, settings: TierConfig, tier: Tier, remote: RemoteRun
-) -> PlannedGeneration:
-    if decision.choice is not Choice.UPLOAD:
+def _sending(generation: LocalGeneration, prefix: str, settings: TierConfig, tier: Tier) -> Sending:
+    plan = plan_upload(generation.record, prefix, tier.capabilities, part_size=settings.part_size)
+    return Sending(plan=plan, record=generation.record)
+
+
+def _planned(decision: Decision, sending: Sending | None) -> PlannedGeneration:
+    if sending is None:
         return PlannedGeneration(decision=decision)
-    plan = plan_upload(
-        generation.record, remote.prefix(decision.id, 0, "preview"), tier.capabilities, part_size=settings.part_size
-    )
+    plan = sending.plan
     return PlannedGeneration(
         decision=decision,
         total_bytes=plan.total_bytes,

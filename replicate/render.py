@@ -13,6 +13,7 @@ from replicate.layout import GenerationId
 from replicate.manifest import GenerationRecord
 from replicate.plan import Choice
 from replicate.preview import TierPreview
+from replicate.priced import money_lines
 from replicate.progress import human_bytes
 from replicate.restore import Outcome, RestoreReport
 from replicate.session import ReplicateReport
@@ -64,6 +65,7 @@ def render_preview(previews: Sequence[TierPreview]) -> str:
                 lines.append(f"{what}: {one.decision.reason}")
         if not preview.generations:
             lines.append("  nothing to do: the store holds no generation")
+        lines += [f"  {line}" for line in money_lines(preview.money)] if preview.money else []
     return "\n".join(lines) or "no tier is configured"
 
 
@@ -104,6 +106,7 @@ def render_restored(report: RestoreReport) -> str:
         lines.append(f"would restore {what})")
         lines.append(f"  into {report.target}")
         lines.append(f"  from {', then '.join(places) or 'the store itself'}")
+        lines += [f"  {one.tier}: {line}" for one in report.money for line in money_lines(one)]
         return "\n".join(lines)
     lines.append(f"restored {what}, every byte verified)")
     lines.append(f"  into {report.target}")
@@ -158,7 +161,10 @@ def render_status(run: RunStatus, view: StatusFile | None, *, replicating: bool,
     for fork in run.forks:
         lines.append(f"FORK: {fork}")
     lines.append("")
-    lines += [line for tier in run.tiers for line in _tier_lines(tier, now)] or ["no tier is configured"]
+    money = {one.tier: money_lines(one) for one in run.money}
+    for tier in run.tiers:
+        lines += [*_tier_lines(tier, now), *(f"  {line}" for line in money.get(tier.tier, ()))]
+    lines += [] if run.tiers else ["no tier is configured"]
     lines.append("")
     lines.append(_daemon_line(view, now, replicating=replicating))
     return "\n".join(lines)

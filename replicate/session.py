@@ -39,7 +39,7 @@ from replicate.plan import Choice, Decision, LocalFact
 from replicate.preview import local_fact
 from replicate.statusboard import StatusBoard
 from replicate.terms import Descent
-from replicate.tracker import Tracker
+from replicate.tracker import Tracker, detail_of
 from replicate.upload import Draining, Progress
 from tiers.clock import Clock
 from tiers.errors import TierError
@@ -423,7 +423,7 @@ class Session:
             if requests
         }
         if counts:
-            self.tracker.add_usage(name, counts)
+            self.tracker.add_usage(name, counts, detail_of(spent))
         self._counted[name] = now
 
     def _watched(self, outer: Events) -> Events:

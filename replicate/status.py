@@ -13,6 +13,7 @@ from replicate.errors import CkptierError
 from replicate.generation.evidence import Level
 from replicate.layout import GenerationId
 from replicate.log import Attempt, LiveCommit, LogState, LogView
+from replicate.priced import Priced
 from replicate.statusfile import StatusFile, TierStatus
 from replicate.verify import Fork, find_forks
 
@@ -117,7 +118,10 @@ class TierView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
-    """The whole run.  ``newest_sealed`` counts no quarantined one; those are named apart."""
+    """The whole run.  ``newest_sealed`` counts no quarantined one; those are named apart.
+
+    ``money`` has the tiers that a rate card is configured for.
+    """
 
     run: str
     run_uid: str | None
@@ -126,6 +130,7 @@ class RunStatus:
     quarantined: tuple[LocalEntry, ...]
     tiers: tuple[TierView, ...]
     forks: tuple[Fork, ...]
+    money: tuple[Priced, ...] = ()
 
     def tier(self, name: str) -> TierView | None:
         """Return one tier's view."""

@@ -7,7 +7,7 @@ loses no more than the parts in flight; it is rebuilt by reading the logs.
 
 import sqlite3
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
@@ -18,9 +18,11 @@ from replicate.errors import LocalDisk
 from replicate.layout import GenerationId
 from tiers.clock import Clock, rfc3339
 from tiers.effects import Effect, effect
+from tiers.metered import OK, Usage
 from tiers.protocol import Key, Part, Upload, UploadId
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
+"""1 counted requests by billing class only; 2 keeps verb and outcome beside, and what was retired."""
 NETWORK_FILESYSTEMS = ("nfs", "nfs4", "fuse", "lustre", "cifs", "smb3", "9p", "ceph", "glusterfs", "beegfs")
 
 _SCHEMA = """
@@ -49,7 +51,21 @@ CREATE TABLE IF NOT EXISTS abandoned(
 CREATE TABLE IF NOT EXISTS usage(
     day TEXT NOT NULL, tier TEXT NOT NULL, class TEXT NOT NULL, requests INTEGER NOT NULL, bytes_up INTEGER NOT NULL,
     bytes_down INTEGER NOT NULL, PRIMARY KEY(day, tier, class)) STRICT;
+CREATE TABLE IF NOT EXISTS request(
+    day TEXT NOT NULL, tier TEXT NOT NULL, verb TEXT NOT NULL, outcome TEXT NOT NULL, requests INTEGER NOT NULL,
+    bytes_up INTEGER NOT NULL, bytes_down INTEGER NOT NULL, PRIMARY KEY(day, tier, verb, outcome)) STRICT;
+CREATE TABLE IF NOT EXISTS retired(
+    tier TEXT NOT NULL, generation TEXT NOT NULL, bytes INTEGER NOT NULL, at TEXT NOT NULL, gone_at TEXT NOT NULL,
+    PRIMARY KEY(tier, generation, at)) STRICT;
 """
+Counts = Mapping[tuple[str, str], tuple[int, int, int]]
+"""(requests, bytes up, bytes down) by verb and outcome."""
+
+
+def detail_of(spent: Usage) -> Counts:
+    """Return what a meter counted by verb and outcome; only an open that succeeded hands out bytes."""
+    down = {("open", OK): spent.bytes_down}
+    return {kind: (n, spent.bytes_up.get(kind, 0), down.get(kind, 0)) for kind, n in spent.requests.items()}
 
 
 class Journal(StrEnum):
@@ -321,11 +337,16 @@ class Tracker:
             )
 
     def uncomplete(self, tier: str, generations: Sequence[GenerationId]) -> None:
-        """Forget completions that the log no longer carries (retired)."""
+        """Move completions that the log no longer carries to what was retired: its age is on the bill."""
+        gone = [(tier, str(item)) for item in generations]
+        now = rfc3339(self._clock.now())
         with self._change(f"retired on {tier}") as db:
             db.executemany(
-                "DELETE FROM completed WHERE tier=? AND generation=?", [(tier, str(item)) for item in generations]
+                "INSERT OR REPLACE INTO retired SELECT tier, generation, bytes, at, ? FROM completed "
+                "WHERE tier=? AND generation=?",
+                [(now, *item) for item in gone],
             )
+            db.executemany("DELETE FROM completed WHERE tier=? AND generation=?", gone)
 
     def completed(self, tier: str) -> tuple[Completed, ...]:
         """Return the completed generations of a tier, newest first."""
@@ -355,10 +376,17 @@ class Tracker:
         rows = self._rows("SELECT generation, reason FROM skipped WHERE tier=?", tier)
         return {GenerationId.parse(str(generation)): str(reason) for generation, reason in rows}
 
-    def add_usage(self, tier: str, counts: dict[str, tuple[int, int, int]]) -> None:
-        """Add (requests, bytes up, bytes down) by billing class to today's count of a tier."""
+    def add_usage(self, tier: str, counts: dict[str, tuple[int, int, int]], detail: Counts | None = None) -> None:
+        """Add (requests, bytes up, bytes down) to a tier's count of today, by billing class and by verb and outcome."""
         day = self._clock.now().date().isoformat()
         with self._change(f"usage of {tier}") as db:
+            for (verb, outcome), spent in (detail or {}).items():
+                db.execute(
+                    "INSERT INTO request VALUES(?,?,?,?,?,?,?) ON CONFLICT(day, tier, verb, outcome) DO UPDATE SET "
+                    "requests=requests+excluded.requests, bytes_up=bytes_up+excluded.bytes_up, "
+                    "bytes_down=bytes_down+excluded.bytes_down",
+                    (day, tier, verb, outcome, *spent),
+                )
             for billing, (requests, up, down) in counts.items():
                 db.execute(
                     "INSERT INTO usage VALUES(?,?,?,?,?,?) ON CONFLICT(day, tier, class) DO UPDATE SET "

@@ -192,7 +192,7 @@ def verify(
     commits = [commit for commit in view.live if only in (None, commit.id)]
     if only is not None and not commits:
         raise NothingFound(f"{only} is not on {tier.name}", hint=f"`ckptier list --tier {tier.name}` shows what is")
-    window = _Window.of(read_data, sum(commit.total_bytes for commit in commits), seed)
+    window = Window.of(read_data, sum(commit.total_bytes for commit in commits), seed)
     found = []
     for commit in commits:
         found.append(_Checker(tier, remote, view, commit).verdict(window))
@@ -201,7 +201,7 @@ def verify(
 
 
 @dataclass(frozen=True, slots=True)
-class _Window:
+class Window:
     """Which bytes to read: ``length`` from ``start`` of ``total``, going round; ``start`` moves with the reader."""
 
     start: int
@@ -209,12 +209,14 @@ class _Window:
     total: int
 
     @classmethod
-    def of(cls, share: Share | None, total: int, seed: int) -> "_Window":
+    def of(cls, share: Share | None, total: int, seed: int) -> "Window":
+        """Return the part of ``total`` bytes that a share means, the ``seed``-th of its kind."""
         length = share.of(total) if share else -1
         return cls((seed * length) % total if total and length > 0 else 0, length, total)
 
-    def after(self, size: int) -> "_Window":
-        return _Window(self.start - size, self.length, self.total)
+    def after(self, size: int) -> "Window":
+        """Return the same window as seen from ``size`` bytes further on."""
+        return Window(self.start - size, self.length, self.total)
 
     def covers(self, start: int, length: int) -> bool:
         """Tell whether any byte of a leaf is inside (an empty leaf: whether its place is)."""
@@ -238,7 +240,7 @@ class _Checker:
         self._attested = 0
         self._read = 0
 
-    def verdict(self, window: _Window) -> GenerationVerdict:
+    def verdict(self, window: Window) -> GenerationVerdict:
         """Check all that is asked for and say how it stands."""
         try:
             manifest = read_manifest(self._tier, self._remote, self._run_uid, self._commit)
@@ -257,7 +259,7 @@ class _Checker:
             bytes_read=self._read,
         )
 
-    def _objects(self, manifest: Manifest, window: _Window) -> None:
+    def _objects(self, manifest: Manifest, window: Window) -> None:
         sealed = {file.path: file for file in manifest.record().files}
         for item in manifest.objects:
             file = sealed[item.path]
@@ -267,7 +269,7 @@ class _Checker:
                 self._note(error, item.path)
             window = window.after(file.size)
 
-    def _object(self, item: ManifestObject, file: SealedFile, window: _Window) -> None:
+    def _object(self, item: ManifestObject, file: SealedFile, window: Window) -> None:
         info = self._tier.stat(Key(item.key))
         if info.size != file.size:
             raise IntegrityFailure(f"has {info.size} bytes, sealed were {file.size}")
@@ -365,7 +367,7 @@ def check_files(
     reasons = list(set_faults(root, record.files, record.directories))
     if reasons or share is None:
         return tuple(reasons), 0
-    window = _Window.of(share, record.total_bytes, seed)
+    window = Window.of(share, record.total_bytes, seed)
     read = 0
     for file in record.files:
         if window.covers(0, file.size):

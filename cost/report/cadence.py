@@ -1,7 +1,7 @@
 """Cost against cadence: what the provider gets, what lost work costs, and where both together are least."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from decimal import Decimal
@@ -14,9 +14,12 @@ from cost.pricing.transfers import RESTORE
 from cost.rates.model import RateCard
 from cost.report.totals import by_month
 from cost.schedule import RunPlan, TierPlan
-from cost.units import ZERO
+from cost.units import ONE, SECONDS_PER_HOUR, ZERO, divide, multiply, subtract
 from cost.usage import Usage
 
+_CLOSE = 0.15
+_MOST = 20_000
+HOURS_PER_MONTH = 730
 LARGEST_WASTE = 1.0
 """Cadences at which first-order waste is all of the time are left out."""
 
@@ -59,12 +62,14 @@ def study(
         raise PlanInvalid(f"{plan.plan_id}: cadence is studied for one run that has one", hint="give cadence")
     base = plan.runs[0].cadence
     now = estimate(plan, cards, today)
-    per_generation = now.per_generation
     best = None
     if machine is not None and machine.blocked > 0:
-        q = ZERO if per_generation is None or not burn_per_hour else per_generation.high
-        best = money_period(machine.blocked, machine.mtti, q, burn_per_hour / 3600 if burn_per_hour else Decimal(1))
-    wanted = sorted({*(cadences or _around(best or base, plan.runs[0].horizon)), base})
+        q = one_more(plan, cards, today) if burn_per_hour else ZERO
+        best = money_period(
+            machine.blocked, machine.mtti, q, divide(burn_per_hour, SECONDS_PER_HOUR) if burn_per_hour else ONE
+        )
+    others = cadences or [each for each in _around(best or base, plan.runs[0].horizon) if abs(each / base - 1) > _CLOSE]
+    wanted = sorted({*others, base})
     points = tuple(
         CadencePoint(
             cadence=each,
@@ -77,10 +82,24 @@ def study(
     return CadenceStudy(points=points, best=best, current=base, currency=now.currency)
 
 
+def one_more(plan: Plan, cards: Sequence[RateCard], today: date) -> Decimal:
+    """Return what a generation more costs, from the plan at half its cadence; never below zero.
+
+    Requests and uploads, above all: the last K take as many bytes however often they are
+    replaced, and milestones keep their distance.
+    """
+    denser = at_cadence(plan, max(1, (plan.runs[0].cadence or 1) // 2))
+    more = len(denser.runs[0].instants) - len(plan.runs[0].instants)
+    if more < 1:
+        return ZERO
+    extra = subtract(estimate(denser, cards, today).total.high, estimate(plan, cards, today).total.high)
+    return max(ZERO, divide(extra, more))
+
+
 def _around(middle: float, horizon: int) -> list[int]:
-    """Return whole minutes from a sixteenth of ``middle`` to sixteen times it, two to an octave."""
-    spans = (middle * math.sqrt(2) ** step for step in range(-8, 9))
-    return [max(60, round(each / 60) * 60) for each in spans if each <= horizon]
+    """Return whole minutes from a sixteenth of ``middle`` to sixteen times it, where generations are not too many."""
+    spans = (max(60, round(middle * math.sqrt(2) ** step / 60) * 60) for step in range(-8, 9))
+    return [each for each in spans if horizon / _MOST <= each <= horizon]
 
 
 def _bill(plan: Plan, cards: Sequence[RateCard], today: date, cadence: int) -> Amount:
@@ -93,37 +112,49 @@ def _lost(machine: Machine | None, burn_per_hour: Decimal, cadence: int) -> Deci
     if machine is None or not burn_per_hour:
         return ZERO
     part = waste(cadence, machine.blocked, machine.mtti)
-    return burn_per_hour * 730 * Decimal(str(part))
+    return multiply(multiply(burn_per_hour, HOURS_PER_MONTH), Decimal(str(part)))
 
 
 def at_cadence(plan: Plan, cadence: int) -> Plan:
-    """Return the plan of one run with another cadence; what belongs to a generation is scaled with their number."""
+    """Return the plan of one run with another cadence.
+
+    What goes to a tier only now and then, and what stays there, keeps its distance in time; requests
+    and bytes that belong to a tier's generations are scaled with their number.
+    """
     (run,) = plan.runs
     if run.cadence is None:
         raise PlanInvalid(f"{plan.plan_id}: a list of commits has no cadence to change", hint="give cadence")
     factor = Fraction(run.cadence, cadence)
-    tiers = tuple(_milestones(tier, factor) for tier in run.tiers)
-    changed = replace(run, cadence=cadence, tiers=tiers)
-    return replace(plan, runs=(changed,), usage=_scaled(plan.usage, _ratio(run, changed)))
+    changed = replace(run, cadence=cadence, tiers=tuple(_spaced(tier, factor) for tier in run.tiers))
+    ratios = {
+        before.tier: Fraction(_received(changed, after), max(1, _received(run, before)))
+        for before, after in zip(run.tiers, changed.tiers, strict=True)
+    }
+    whole = Fraction(len(changed.instants), max(1, len(run.instants)))
+    return replace(plan, runs=(changed,), usage=_scaled(plan.usage, ratios, whole))
 
 
-def _milestones(tier: TierPlan, factor: Fraction) -> TierPlan:
+def _spaced(tier: TierPlan, factor: Fraction) -> TierPlan:
+    every = tier.every if tier.every == 1 else max(1, round(tier.every * factor))
     if tier.keep_every is None:
-        return tier
-    return replace(tier, keep_every=max(1, round(tier.keep_every * factor)), pins=frozenset())
+        return replace(tier, every=every)
+    return replace(
+        tier, every=every, keep_every=every * max(1, round(tier.keep_every * factor / every)), pins=frozenset()
+    )
 
 
-def _ratio(before: RunPlan, after: RunPlan) -> Fraction:
-    return Fraction(len(after.instants), max(1, len(before.instants)))
+def _received(run: RunPlan, tier: TierPlan) -> int:
+    return len(run.instants) // tier.every
 
 
-def _scaled(usage: Usage, ratio: Fraction) -> Usage:
+def _scaled(usage: Usage, ratios: Mapping[str, Fraction], whole: Fraction) -> Usage:
     """Return the usage with uploads for another number of generations; restores stay."""
     requests = tuple(
-        each if each.label == RESTORE else replace(each, count=math.ceil(each.count * ratio)) for each in usage.requests
+        each if each.label == RESTORE else replace(each, count=math.ceil(each.count * ratios.get(each.tier, whole)))
+        for each in usage.requests
     )
     transfers = tuple(
-        each if each.label == RESTORE else replace(each, bytes=math.ceil(each.bytes * ratio))
+        each if each.label == RESTORE else replace(each, bytes=math.ceil(each.bytes * ratios.get(each.tier, whole)))
         for each in usage.transfers
     )
     return replace(usage, requests=requests, transfers=transfers)

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cost.budget import Judgement
@@ -56,14 +56,45 @@ class Report:
         """The heading."""
         return f"Cost of {self.estimate.plan_id}"
 
+    @property
+    def cards(self) -> tuple[CardUse, ...]:
+        """Every card that something in the report rests on, candidates' included."""
+        return tuple(
+            dict.fromkeys((*self.estimate.cards, *(each for found in self._estimates for each in found.cards)))
+        )
+
+    @property
+    def banners(self) -> tuple[str, ...]:
+        """What has to be said about those cards."""
+        mine = self.estimate.banners
+        return tuple(dict.fromkeys((*mine, *(text for found in self._estimates for text in found.banners))))
+
+    @property
+    def _estimates(self) -> tuple[Estimate, ...]:
+        rows = () if self.comparison is None else self.comparison.rows
+        return tuple(row.estimate for row in rows if row.estimate is not None)
+
     def breakdowns(self) -> dict[str, dict[str, Amount]]:
-        """Return the sums by tier and category, by reason, month and label; each adds up to the total."""
+        """Return the sums by tier and category, by reason, month and label; each adds up to the total.
+
+        Months in their order, the others from the dearest on.
+        """
         return {
-            "tier and category": self.estimate.by(lambda line: f"{tier_of(line)} · {line.about.category}"),
-            "reason": self.estimate.by(lambda line: line.about.reason or "other"),
-            "month": self.estimate.by(lambda line: str(line.month)),
-            "label": self.estimate.by(lambda line: line.about.label or "unlabelled"),
+            "tier and category": self._dearest(lambda line: f"{tier_of(line)} · {line.about.category}"),
+            "reason": self._dearest(reason_of),
+            "month": dict(sorted(self.estimate.by(lambda line: str(line.month)).items())),
+            "label": self._dearest(lambda line: line.about.label or "unlabelled"),
         }
+
+    def _dearest(self, key: Callable[[Line], str]) -> dict[str, Amount]:
+        return dict(sorted(self.estimate.by(key).items(), key=lambda each: (-each[1].high, each[0])))
+
+
+def reason_of(line: Line) -> str:
+    """Return why bytes are stored, or what else a line is for: requests by class, legs, fees."""
+    about = line.about
+    stored = about.category in {Category.STORAGE, Category.STAGING}
+    return about.reason if stored else f"{about.category} {about.reason}".rstrip()
 
 
 def tier_of(line: Line) -> str:

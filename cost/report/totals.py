@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 
-from cost.estimate import Amount, Estimate, Plan
+from cost.estimate import Amount, Estimate, Plan, add_up
 from cost.ledger import Ending, Interval, Reason
 from cost.pricing.brackets import NOTHING
+from cost.pricing.lines import Line
 from cost.pricing.periods import Months, second
+from cost.pricing.transfers import RESTORE
 from cost.units import ByteUnit, Month, divide, multiply
 
 COMMITTED = frozenset({Reason.LAST_K, Reason.MILESTONE, Reason.PINNED, Reason.REPLICA})
@@ -39,18 +41,29 @@ class Totals:
 def totals(estimate: Estimate, plan: Plan) -> Totals:
     """Return the totals of an estimate of ``plan``."""
     kept = retained(estimate.ledger.intervals)
-    written = estimate.per_generation
-    whole = None if written is None else scaled(written, Fraction(estimate.generations))
+    whole = add_up(line for line in estimate.lines if not of_restores(line))
     return Totals(
         total=estimate.total,
         per_month=by_month(estimate, plan),
-        per_generation=written,
-        per_retained=None if whole is None or not kept else whole.over(kept),
-        per_restore=estimate.per_restore,
+        per_generation=whole.over(estimate.generations) if estimate.generations else None,
+        per_retained=whole.over(kept) if kept else None,
+        per_restore=per_restore(estimate),
         per_protected=_over(estimate.total, protected(estimate)),
         liability=estimate.open_liability,
         retained=kept,
     )
+
+
+def of_restores(line: Line) -> bool:
+    """Tell whether a line is for restores: labelled so, or for the copies that a thaw leaves."""
+    return line.about.label == RESTORE or line.about.reason == Reason.RESTORED_COPY
+
+
+def per_restore(estimate: Estimate) -> Amount | None:
+    """Return what one restore costs, temporary copies included; None where there are none."""
+    if not estimate.restores:
+        return None
+    return add_up(line for line in estimate.lines if of_restores(line)).over(estimate.restores)
 
 
 def retained(intervals: Iterable[Interval]) -> int:

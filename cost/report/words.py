@@ -5,11 +5,9 @@ from decimal import Decimal
 from fractions import Fraction
 
 from cost.estimate import Amount
-from cost.units import DECIMAL_PATTERN, half_up
+from cost.units import half_up
 
-__all__ = ["DECIMAL_PATTERN", "byte_text", "day_text", "decimals", "money", "number", "span"]
-
-CENTS = 2
+CENTS, FINE = 2, 4
 _BYTES = (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3))
 _SPANS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 
@@ -27,6 +25,11 @@ def decimals(value: Decimal, places: int = CENTS) -> str:
 def number(value: Fraction, places: int = CENTS) -> str:
     """Return a fraction as :func:`decimals` would."""
     return decimals(Decimal(value.numerator) / Decimal(value.denominator), places)
+
+
+def quantity(value: Fraction) -> str:
+    """Return a whole number as such, and anything else to four places."""
+    return number(value, 0 if value.denominator == 1 else FINE)
 
 
 def money(amount: Amount | Decimal, currency: str = "") -> str:
@@ -63,3 +66,14 @@ def span(seconds: int) -> str:
 def day_text(at: int) -> str:
     """Return the UTC day of an instant in seconds since 1970."""
     return datetime.fromtimestamp(at, tz=UTC).date().isoformat()
+
+
+def printable(text: str) -> str:
+    """Return text without anything that a terminal, a page or a reader could take for more than text."""
+    return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def short(text: str, most: int) -> str:
+    """Return printable text of at most ``most`` characters, the rest as an ellipsis."""
+    text = printable(text)
+    return text if len(text) <= most else text[: most - 1].rstrip() + "…"

@@ -2,7 +2,7 @@
 
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -23,9 +23,20 @@ from replicate.layout import GenerationId, LocalRun, RemoteRun, RunName
 from replicate.log import LogState
 from replicate.logbook import Logbook
 from replicate.manifest import GenerationRecord, SealedFile
+from replicate.priced import Priced
 from replicate.restore.fetch import MIB, Fault, Fetcher, Incident, NotProved, Tally
 from replicate.restore.holdings import Holdings, ask, read_holdings
-from replicate.restore.plan import LOCAL, Candidate, Held, Outcome, RestorePlan, RestoreRequest, Skip, plan_restore
+from replicate.restore.plan import (
+    LOCAL,
+    Candidate,
+    Held,
+    Outcome,
+    RestorePlan,
+    RestoreRequest,
+    Skip,
+    TierAnswer,
+    plan_restore,
+)
 from replicate.restore.sources import LocalSource, Source, TierSource
 from replicate.restore.staging import FULL, Staging, current_umask, disk_failure, locked
 from replicate.restore.targets import DirectoryTarget, Publication, StoreTarget, Target
@@ -40,14 +51,22 @@ def free_bytes(path: Path) -> int:
     return shutil.disk_usage(path).free
 
 
+Price = Callable[[RestorePlan, Sequence[TierAnswer], Holdings], tuple[Priced, ...]]
+"""What a plan costs on each tier that has a rate card."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreOptions:
-    """How a restore works.  ``margin`` bytes stay free; memory is ``workers`` buffers and a constant."""
+    """How a restore works.  ``margin`` bytes stay free; memory is ``workers`` buffers and a constant.
+
+    ``price`` is asked by a dry run.
+    """
 
     workers: int = 4
     buffer_bytes: int = MIB
     margin: int = 64 * MIB
     free_space: Callable[[Path], int] = free_bytes
+    price: Price = lambda _plan, _answers, _holdings: ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +93,7 @@ class RestoreReport:
     attempt: int | None = None
     warnings: tuple[str, ...] = ()
     milliseconds: int = 0
+    money: tuple[Priced, ...] = ()
 
 
 def restore(
@@ -113,9 +133,12 @@ def _restore(
         directory.prepare()
     remote = RemoteRun(run)
     holdings = read_holdings(local) if directory is None else _readable_holdings(local)
-    plan = plan_restore(request, ask(tiers, remote), holdings.held)
+    answers = ask(tiers, remote)
+    plan = plan_restore(request, answers, holdings.held)
     if dry_run or plan.outcome is not Outcome.RESTORE:
-        return _unchanged(plan, holdings, directory.path if directory else local.root, dry_run=dry_run)
+        unchanged = _unchanged(plan, holdings, directory.path if directory else local.root, dry_run=dry_run)
+        priced = dry_run and plan.outcome is Outcome.RESTORE
+        return replace(unchanged, money=options.price(plan, answers, holdings)) if priced else unchanged
     target: Target = directory or StoreTarget(local=local, clock=clock, run=run, run_uid=_uid(plan), plan=plan)
     job = _Restoration(
         request=request,
