@@ -18,7 +18,8 @@ from types import FrameType
 from typing import NoReturn
 
 from replicate.errors import CkptierError, ExitCode, Fenced, LocalDisk, TrustFailure
-from replicate.session import Prepared, Session, TierResult, combined_exit
+from replicate.outcomes import TierResult, combined_exit
+from replicate.session import Prepared, Session
 from replicate.statusboard import Phase
 from replicate.watching import StoreWatcher, Wake, fingerprint
 from tiers.clock import Clock

@@ -14,7 +14,15 @@ from replicate.checking import CheckReport, Finding, check_store, check_tier, fa
 from replicate.commit import Events
 from replicate.config import Config, TierConfig
 from replicate.daemon import Daemon, Signals
-from replicate.errors import CapabilityMissing, CkptierError, ExitCode, IntegrityFailure, NothingFound, from_tier_error
+from replicate.errors import (
+    CapabilityMissing,
+    CkptierError,
+    ConfigInvalid,
+    ExitCode,
+    IntegrityFailure,
+    NothingFound,
+    from_tier_error,
+)
 from replicate.generation.evidence import Level
 from replicate.generation.lineage import read_lineage
 from replicate.generation.local import LocalGeneration, scan_generations
@@ -23,13 +31,15 @@ from replicate.generation.store import RunStore
 from replicate.layout import GenerationId, RemoteRun
 from replicate.log import LogView
 from replicate.manifest import GenerationRecord
+from replicate.opening import Opener, default_opener, open_configured
+from replicate.outcomes import ReplicateReport
 from replicate.preview import Price as UploadPrice
 from replicate.preview import TierPreview, preview_tier
 from replicate.priced import Priced
 from replicate.requests import Sending
 from replicate.restore import RestoreOptions, RestoreReport, RestoreRequest, restore
 from replicate.restore.holdings import ask
-from replicate.session import Opener, ReplicateReport, Session, default_opener, open_configured
+from replicate.session import Session
 from replicate.status import (
     Explanation,
     Listed,
@@ -104,12 +114,22 @@ class Replicator:
             return Daemon(session, signals, self.clock).run()
 
     def preview(self) -> tuple[TierPreview, ...]:
-        """Say what ``replicate`` would do now, from the tiers' logs, changing nothing anywhere."""
+        """Say what ``replicate`` would do now, from the tiers' logs, changing nothing anywhere.
+
+        A tier that does not answer is told as such and hides none of the others.
+        """
         local = scan_generations(self.config.local)
-        return tuple(
-            preview_tier(settings, tier, self._remote, local, self.config.backlog, self._upload_price(settings))
-            for settings, tier in self._opened(self.config.tier)
-        )
+        return tuple(self._preview(settings, local) for settings in self.config.tier)
+
+    def _preview(self, settings: TierConfig, local: tuple[LocalGeneration, ...]) -> TierPreview:
+        try:
+            with self._tiers([settings]) as (tier,):
+                price = self._upload_price(settings)
+                return preview_tier(settings, tier, self._remote, local, self.config.backlog, price)
+        except ConfigInvalid:
+            raise
+        except CkptierError as error:
+            return TierPreview(tier=settings.name, failure=error)
 
     def _upload_price(self, settings: TierConfig) -> UploadPrice:
         """Return what tells the money of a dry run; nothing is loaded where no card is configured."""
@@ -270,11 +290,6 @@ class Replicator:
 
     def _session(self, events: Events | None) -> Session:
         return Session(self.config, clock=self.clock, stop=self._stop, opener=self._opener, events=events)
-
-    def _opened(self, configured: Sequence[TierConfig]) -> Iterator[tuple[TierConfig, Tier]]:
-        for settings in configured:
-            with self._tiers([settings]) as (tier,):
-                yield settings, tier
 
     @contextmanager
     def _tiers(self, configured: Sequence[TierConfig]) -> Iterator[tuple[Tier, ...]]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from replicate.config import TierConfig
+from replicate.errors import CkptierError
 from replicate.generation.evidence import Level
 from replicate.generation.local import LocalGeneration
 from replicate.layout import GenerationId, RemoteRun
@@ -35,11 +36,12 @@ class PlannedGeneration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierPreview:
-    """What would happen on one tier; ``money`` where a rate card is configured."""
+    """What would happen on one tier, or why it cannot be told; ``money`` where a rate card is configured."""
 
     tier: str
-    generations: tuple[PlannedGeneration, ...]
+    generations: tuple[PlannedGeneration, ...] = ()
     money: Priced | None = None
+    failure: CkptierError | None = None
 
 
 def local_fact(generation: LocalGeneration) -> LocalFact:

@@ -11,12 +11,12 @@ from replicate.checking import CheckReport, Grade
 from replicate.errors import CkptierError, ExitCode
 from replicate.layout import GenerationId
 from replicate.manifest import GenerationRecord
+from replicate.outcomes import ReplicateReport
 from replicate.plan import Choice
 from replicate.preview import TierPreview
 from replicate.priced import money_lines
 from replicate.progress import human_bytes
 from replicate.restore import Outcome, RestoreReport
-from replicate.session import ReplicateReport
 from replicate.status import Explanation, Known, Listed, RunStatus, Safety, TierView
 from replicate.statusfile import StatusFile
 from replicate.verify import Finding, VerifyReport
@@ -47,11 +47,21 @@ def render_check(report: CheckReport) -> str:
     return "\n".join(lines)
 
 
+def preview_exit(previews: Sequence[TierPreview]) -> ExitCode:
+    """Return what kept the tiers from being told: theirs where all failed alike, 3 where only some did."""
+    codes = {preview.failure.exit_code if preview.failure else ExitCode.OK for preview in previews}
+    return codes.pop() if len(codes) == 1 else ExitCode.PARTIAL if codes else ExitCode.OK
+
+
 def render_preview(previews: Sequence[TierPreview]) -> str:
     """Show what would go up, and what would not and why."""
     lines = []
     for preview in previews:
         lines.append(f"{preview.tier}:")
+        if preview.failure is not None:
+            lines.append(f"  UNKNOWN: {_without(preview.tier, preview.failure.message)}")
+            lines += [f"  next: {preview.failure.hint}"] if preview.failure.hint else []
+            continue
         for one in preview.generations:
             what = f"  {one.decision.id}  {one.decision.choice}"
             if one.decision.choice is Choice.UPLOAD:

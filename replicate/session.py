@@ -8,19 +8,17 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
 from replicate.commit import Committed, Events, PassReport, Replication
-from replicate.config import Config, TierConfig
+from replicate.config import Config
 from replicate.errors import (
     CapabilityMissing,
     CkptierError,
     ConfigInvalid,
-    ExitCode,
     Fenced,
     IntegrityFailure,
     LocalDisk,
@@ -35,7 +33,9 @@ from replicate.generation.store import RunStore
 from replicate.layout import GenerationId, RemoteRun
 from replicate.logwriter import LogWriter
 from replicate.manifest import GenerationRecord
-from replicate.plan import Choice, Decision, LocalFact
+from replicate.opening import Opener, open_configured
+from replicate.outcomes import TierResult
+from replicate.plan import LocalFact
 from replicate.preview import local_fact
 from replicate.statusboard import StatusBoard
 from replicate.terms import Descent
@@ -44,59 +44,13 @@ from replicate.upload import Draining, Progress
 from tiers.clock import Clock
 from tiers.errors import TierError
 from tiers.metered import BillingClass, Meter
-from tiers.opening import TierSpec, open_tier
-from tiers.protocol import Fencing, Tier
+from tiers.protocol import Tier
 
 _log = logging.getLogger(__name__)
 
 LOCK_TRIES = 10
 LOCK_PAUSE = 0.05
 """Seconds between them."""
-
-Opener = Callable[[TierSpec, Clock, Meter, threading.Event], Tier]
-
-
-def default_opener(spec: TierSpec, clock: Clock, meter: Meter, stop: threading.Event) -> Tier:
-    """Open a tier with the whole wrapper stack."""
-    return open_tier(spec, clock=clock, meter=meter, stop=stop)
-
-
-def tier_spec(config: TierConfig) -> TierSpec:
-    """Return what opening a configured tier needs."""
-    return TierSpec(
-        name=config.name,
-        url=config.url,
-        endpoint_url=config.endpoint_url,
-        region=config.region,
-        profile=config.profile,
-        allow_insecure=config.allow_insecure,
-        connections=config.connections,
-    )
-
-
-def open_configured(settings: TierConfig, opener: Opener, clock: Clock, meter: Meter, stop: threading.Event) -> Tier:
-    """Open a configured tier; no request is made.
-
-    Raises ConfigInvalid for a URL or profile that is wrong, and CapabilityMissing where an
-    extra is not installed or writers cannot be kept apart and the user has not accepted that.
-    """
-    try:
-        tier = opener(tier_spec(settings), clock, meter, stop)
-    except ValueError as error:
-        hint = getattr(error, "hint", "") or "correct it in ckptier.toml"
-        message = str(error)
-        named = message if message.startswith(f"tier {settings.name}: ") else f"tier {settings.name}: {message}"
-        raise ConfigInvalid(named, hint=hint) from error
-    except TierError as error:
-        raise from_tier_error(error) from error
-    if tier.capabilities.fencing is Fencing.ADVISORY and not settings.accept_advisory:
-        tier.close()
-        raise CapabilityMissing(
-            f"{settings.name}: this store cannot keep two writers apart (no reliable put-if-absent)",
-            hint="where only one writer ever exists, say so with accept_advisory = true in its [[tier]]; "
-            "or name the store's profile if it can",
-        )
-    return tier
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,66 +113,6 @@ class Prepared:
     def empty(self) -> bool:
         """Whether there is no generation at all."""
         return not self.sources
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TierResult:
-    """What one pass over one tier came to: a report, or the failure (None with no report: it was stopped)."""
-
-    tier: str
-    report: PassReport | None = None
-    failure: CkptierError | None = None
-
-    @property
-    def pending(self) -> int:
-        """How many generations still wait for this tier."""
-        if self.report is None:
-            return 1
-        wanted = sum(1 for decision in self.report.decisions if decision.choice is Choice.UPLOAD)
-        return wanted - len(self.report.committed) - len(self.report.damaged)
-
-    @property
-    def forked(self) -> tuple[Decision, ...]:
-        """Generations that are kept off this tier because it holds another line of their attempt."""
-        decisions = self.report.decisions if self.report else ()
-        return tuple(decision for decision in decisions if decision.choice is Choice.FORKED)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReplicateReport:
-    """What ``replicate --once`` did."""
-
-    run: str
-    results: tuple[TierResult, ...]
-    quarantined: dict[GenerationId, str]
-    unsealed: str | None = None
-
-    @property
-    def committed(self) -> tuple[tuple[str, Committed], ...]:
-        """(tier, generation) of everything that was committed."""
-        return tuple((result.tier, one) for result in self.results if result.report for one in result.report.committed)
-
-    @property
-    def exit_code(self) -> ExitCode:
-        """One code for all tiers: theirs where all failed alike, 3 where only some failed."""
-        return combined_exit(self.results, quarantined=bool(self.quarantined or self.unsealed))
-
-
-def combined_exit(results: Iterable[TierResult], *, quarantined: bool) -> ExitCode:
-    """Fold the tiers' outcomes into one exit code."""
-    results = tuple(results)
-    codes = [result.failure.exit_code for result in results if result.failure is not None]
-    if len(codes) == len(results) and len(set(codes)) == 1:
-        return codes[0]
-    if ExitCode.FENCED in codes:
-        return ExitCode.FENCED
-    if any(result.forked for result in results):
-        return ExitCode.TRUST
-    if codes:
-        return ExitCode.PARTIAL
-    if quarantined or any(result.report and result.report.damaged for result in results):
-        return ExitCode.INTEGRITY
-    return ExitCode.OK
 
 
 class Session:

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 from replicate.config import FILE_NAME, TierConfig, load_config
 from replicate.errors import CapabilityMissing, CkptierError, ConfigInvalid, LocalDisk, UsageError
 from replicate.layout import run_name
-from replicate.session import default_opener, open_configured
+from replicate.opening import default_opener, open_configured
 from tiers.clock import SystemClock
 from tiers.metered import Meter
 

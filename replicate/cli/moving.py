@@ -46,7 +46,7 @@ def replicate(
 
         if dry_run:
             previews = replicator(config).preview()
-            out.show(previews, render.render_preview(previews))
+            out.show(previews, render.render_preview(previews), exit_code=render.preview_exit(previews))
         elif once:
             with progress_events(as_json=as_json) as events:
                 report = replicator(config).replicate_once(events)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli.driver import Project, volume
 
-from replicate import session
+from replicate import opening
 from replicate.config import TierConfig
 from tiers.opening import TierSpec
 from tiers.retrying import RetryPolicy
@@ -41,12 +41,12 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Retry, but not for as long as people would."""
-    patient = session.tier_spec
+    patient = opening.tier_spec
 
     def hurried(config: TierConfig) -> TierSpec:
         return replace(patient(config), retry=RetryPolicy(attempts=2, base=0.01))
 
-    monkeypatch.setattr(session, "tier_spec", hurried)
+    monkeypatch.setattr(opening, "tier_spec", hurried)
 
 
 @pytest.fixture

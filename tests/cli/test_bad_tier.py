@@ -154,3 +154,13 @@ def test_one_tier_down_of_two(tmp_path: Path) -> None:
     found = project("restore", "--accept-older")
     assert found.code == 0
     found.says(f"restored {made}", "bad did not answer")
+
+
+def test_a_dry_run_tells_of_the_tiers_that_answer(tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    tiers = {"down": volume(tmp_path / "absent"), "up": volume(tmp_path / "there")}
+    project = Project(folder=tmp_path / "p", tiers=tiers).write()
+    (made,) = project.publish(100)
+    done = project("replicate", "--dry-run")
+    assert done.code == ExitCode.PARTIAL
+    done.says("down:", "UNKNOWN: ", "is the volume mounted?", "up:", f"{made}  upload")

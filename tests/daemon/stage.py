@@ -20,7 +20,8 @@ from replicate.errors import ExitCode
 from replicate.layout import RemoteRun
 from replicate.log import LogView
 from replicate.logbook import Logbook
-from replicate.session import Opener, Session, default_opener
+from replicate.opening import Opener, default_opener
+from replicate.session import Session
 from replicate.statusfile import StatusFile, TierStatus, read_status
 from tiers.clock import SystemClock
 from tiers.volume import VolumeTier

@@ -15,8 +15,10 @@ from replicate.commit import PassReport
 from replicate.engine import Replicator
 from replicate.errors import ConfigInvalid, ExitCode, Fenced, IntegrityFailure, NothingFound, TrustFailure, Unreachable
 from replicate.generation.locks import Flock
+from replicate.opening import Opener, default_opener
+from replicate.outcomes import TierResult, combined_exit
 from replicate.restore import RestoreRequest
-from replicate.session import LOCK_TRIES, Opener, Session, TierResult, combined_exit, default_opener
+from replicate.session import LOCK_TRIES, Session
 from tiers.clock import SystemClock
 from tiers.memory import MemoryStore
 

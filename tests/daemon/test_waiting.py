@@ -11,7 +11,8 @@ from replicate.engine import Replicator
 from replicate.errors import IntegrityFailure, NothingFound, PartialFailure, Unreachable
 from replicate.generation.locks import Flock
 from replicate.layout import GenerationId, LocalRun
-from replicate.session import Session, default_opener
+from replicate.opening import default_opener
+from replicate.session import Session
 from replicate.statusfile import StatusFile, read_status
 from replicate.waiting import WaitReport, wait_for
 from tiers.clock import SystemClock

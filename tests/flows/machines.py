@@ -14,8 +14,9 @@ from replicate.generation.local import LocalGeneration
 from replicate.layout import GenerationId, RemoteRun, run_name
 from replicate.log import LogView
 from replicate.logbook import Logbook
+from replicate.opening import tier_spec
+from replicate.outcomes import ReplicateReport
 from replicate.restore import RestoreReport, RestoreRequest
-from replicate.session import ReplicateReport, tier_spec
 from tiers.clock import Clock, SystemClock
 from tiers.metered import Meter, MeteredTier, Usage
 from tiers.opening import TierSpec, open_tier

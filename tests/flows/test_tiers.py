@@ -13,7 +13,7 @@ from replicate import digests
 from replicate.config import TierConfig
 from replicate.errors import ExitCode, PartialFailure
 from replicate.layout import GenerationId
-from replicate.session import ReplicateReport
+from replicate.outcomes import ReplicateReport
 from tiers.protocol import Tier
 from tiers.testing.faulty import Fault, FaultyTier
 

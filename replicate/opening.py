@@ -1,0 +1,57 @@
+"""From a configured tier to an open one."""
+
+import threading
+from collections.abc import Callable
+
+from replicate.config import TierConfig
+from replicate.errors import CapabilityMissing, ConfigInvalid, from_tier_error
+from tiers.clock import Clock
+from tiers.errors import TierError
+from tiers.metered import Meter
+from tiers.opening import TierSpec, open_tier
+from tiers.protocol import Fencing, Tier
+
+Opener = Callable[[TierSpec, Clock, Meter, threading.Event], Tier]
+
+
+def default_opener(spec: TierSpec, clock: Clock, meter: Meter, stop: threading.Event) -> Tier:
+    """Open a tier with the whole wrapper stack."""
+    return open_tier(spec, clock=clock, meter=meter, stop=stop)
+
+
+def tier_spec(config: TierConfig) -> TierSpec:
+    """Return what opening a configured tier needs."""
+    return TierSpec(
+        name=config.name,
+        url=config.url,
+        endpoint_url=config.endpoint_url,
+        region=config.region,
+        profile=config.profile,
+        allow_insecure=config.allow_insecure,
+        connections=config.connections,
+    )
+
+
+def open_configured(settings: TierConfig, opener: Opener, clock: Clock, meter: Meter, stop: threading.Event) -> Tier:
+    """Open a configured tier; no request is made.
+
+    Raises ConfigInvalid for a URL or profile that is wrong, and CapabilityMissing where an
+    extra is not installed or writers cannot be kept apart and the user has not accepted that.
+    """
+    try:
+        tier = opener(tier_spec(settings), clock, meter, stop)
+    except ValueError as error:
+        hint = getattr(error, "hint", "") or "correct it in ckptier.toml"
+        message = str(error)
+        named = message if message.startswith(f"tier {settings.name}: ") else f"tier {settings.name}: {message}"
+        raise ConfigInvalid(named, hint=hint) from error
+    except TierError as error:
+        raise from_tier_error(error) from error
+    if tier.capabilities.fencing is Fencing.ADVISORY and not settings.accept_advisory:
+        tier.close()
+        raise CapabilityMissing(
+            f"{settings.name}: this store cannot keep two writers apart (no reliable put-if-absent)",
+            hint="where only one writer ever exists, say so with accept_advisory = true in its [[tier]]; "
+            "or name the store's profile if it can",
+        )
+    return tier
