@@ -104,7 +104,7 @@ def answer_reconcile(question: Question) -> Report:
     counts = counts_of(config)
     actual = _estimated(question, counted_plan(config, tiers, counts, cards, question.now), cards)
     if loaded is not None:
-        forecast = from_plan(loaded, cards)
+        forecast = from_plan(loaded, cards, question.tier)
     elif question.choices is not None and question.choices.cadence:
         forecast = from_config(config, tiers, _record(question), cards, question.choices)
     else:
@@ -123,7 +123,7 @@ def _priced(question: Question) -> _Priced:
     if question.plan is not None:
         loaded = read_plan(question.plan)
         cards = load([*loaded.rates, *question.rates], question.now.date(), allow_stale=question.allow_stale)
-        return _estimated(question, from_plan(loaded, cards), cards)
+        return _estimated(question, from_plan(loaded, cards, question.tier), cards)
     config, tiers = _configured(question)
     cards = _cards(question, config, tiers, None)
     if question.actual:
@@ -200,7 +200,9 @@ def _candidates(question: Question) -> tuple[list[Candidate], Needs, CardSet, li
         loaded = read_plan(question.plan)
         cards = load([*loaded.rates, *question.rates], question.now.date(), allow_stale=question.allow_stale)
         needs = question.needs or needs_of(loaded)
-        found = [(site.name, site.ref, site.mode, forecast) for site, forecast in candidates_of(loaded, cards)]
+        found = [
+            (site.name, site.ref, site.mode, forecast) for site, forecast in candidates_of(loaded, cards, question.tier)
+        ]
     else:
         config, tiers = _configured(question)
         cards = _cards(question, config, tiers, None)

@@ -68,15 +68,15 @@ def on_card(site: Site, cards: Sequence[RateCard], record: GenerationRecord) -> 
     return replace(site, meters_reads=tier.retrieval is not Retrieval.NONE, thaws=thaws)
 
 
-def from_plan(loaded: LoadedPlan, cards: CardSet) -> Forecast:
-    """Return the forecast of a plan file on all of its tiers together."""
-    record, sites = described(loaded, cards)
+def from_plan(loaded: LoadedPlan, cards: CardSet, only: str | None = None) -> Forecast:
+    """Return the forecast of a plan file on all of its tiers together, or on ``only`` one (name or card/tier)."""
+    record, sites = described(loaded, cards, only)
     return _planned(loaded, record, sites, loaded.plan.name)
 
 
-def candidates_of(loaded: LoadedPlan, cards: CardSet) -> list[tuple[Site, Forecast]]:
+def candidates_of(loaded: LoadedPlan, cards: CardSet, only: str | None = None) -> list[tuple[Site, Forecast]]:
     """Return the forecast of each tier of a plan file on its own."""
-    record, sites = described(loaded, cards)
+    record, sites = described(loaded, cards, only)
     return [(site, _planned(loaded, record, [site], site.name)) for site in sites]
 
 
@@ -95,11 +95,14 @@ def needs_of(loaded: LoadedPlan) -> Needs:
     )
 
 
-def described(loaded: LoadedPlan, cards: CardSet) -> tuple[GenerationRecord, list[Site]]:
-    """Return the generation and the tiers of a plan file."""
-    plan = loaded.plan
+def described(loaded: LoadedPlan, cards: CardSet, only: str | None = None) -> tuple[GenerationRecord, list[Site]]:
+    """Return the generation and the tiers of a plan file; raises ConfigInvalid where ``only`` is none of them."""
+    names = [tier.name or tier.tier for tier in loaded.plan.tiers]
+    wanted = [(index, tier) for index, tier in enumerate(loaded.plan.tiers) if only in (None, names[index], tier.tier)]
+    if not wanted:
+        raise ConfigInvalid(f"no tier of the plan is called {only!r}", hint=f"its tiers: {', '.join(names)}")
     record = described_record("plan", _named(loaded))
-    return record, [_planned_site(loaded, index, tier, cards, record) for index, tier in enumerate(plan.tiers)]
+    return record, [_planned_site(loaded, index, tier, cards, record) for index, tier in wanted]
 
 
 def _named(loaded: LoadedPlan) -> list[Described]:

@@ -114,6 +114,17 @@ def test_candidates_by_rank(plan: Path) -> None:
     assert [row["name"] for row in rows] == ["disk", "shop/standard"]
 
 
+def test_one_tier_of_a_plan(plan: Path) -> None:
+    """--tier takes its name, or card/tier; the others are neither priced nor checked."""
+    write(plan.with_name("disk.toml"), volume_card())
+    more = '\n[[tier]]\nname = "disk"\ntier = "disk/volume"\nstore = "volume"\nprovisioned_bytes = 1_000_000_000\n'
+    write(plan, PLAN.replace('["card.toml"]', '["card.toml", "disk.toml"]') + more)
+    for name, ref in (("disk", "disk/volume"), ("shop/standard", "shop/standard")):
+        result = run_command("cost", "estimate", str(plan), "--tier", name, "--json").result()
+        assert {line["tier"] for line in result["lines"]} == {ref}
+    refused(ExitCode.CONFIG, "cost", "estimate", str(plan), "--tier", "nope").says("'nope'", "shop/standard, disk")
+
+
 @pytest.mark.parametrize(
     ("old", "new", "line", "field", "found"),
     [
