@@ -9,8 +9,9 @@ import shutil
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
-from replicate.config import Config
+from replicate.config import Config, TierConfig
 from replicate.errors import CkptierError, ExitCode, from_tier_error
 from replicate.generation.lineage import read_lineage
 from replicate.layout import RemoteRun, new_nonce
@@ -92,6 +93,24 @@ def _space(root: Path, present: Path) -> Finding:
         detail=f"{free} bytes free, the newest generation takes {need}",
         hint="" if enough else "make room: the next save would not fit",
     )
+
+
+def check_apart(settings: TierConfig, store: Path) -> list[Finding]:
+    """Warn where a volume tier lies on the store's own disk: a volume that is not mounted looks just like that."""
+    url = urlsplit(settings.url)
+    root = Path(unquote(url.path))
+    present = next(folder for folder in (store, *store.parents) if folder.exists())
+    if url.scheme != "file" or not root.is_dir() or root.stat().st_dev != present.stat().st_dev:
+        return []
+    return [
+        Finding(
+            place=settings.name,
+            subject="another disk",
+            grade=Grade.WARNING,
+            detail=f"{root} is on the same file system as the store",
+            hint="it is lost with this machine; is the volume mounted? Name a subfolder of the mount point",
+        )
+    ]
 
 
 def check_tier(tier: Tier, remote: RemoteRun, run_uid: str | None) -> list[Finding]:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from replicate.checking import CheckReport, Finding, check_store, check_tier, failed
+from replicate.checking import CheckReport, Finding, check_apart, check_store, check_tier, failed
 from replicate.commit import Events
 from replicate.config import Config, TierConfig
 from replicate.daemon import Daemon, Signals
@@ -248,6 +248,7 @@ class Replicator:
         with suppress(CkptierError):  # check_store has reported it
             run_uid = self._run_uid()
         for settings in self.config.tier:
+            findings += check_apart(settings, self.config.local.root)
             try:
                 with self._tiers([settings]) as (tier,):
                     findings += check_tier(tier, self._remote, run_uid)

@@ -107,9 +107,14 @@ class Attempt(Record):
 
 
 class LogState(Record):
-    """What a log adds up to before some slot."""
+    """What a log adds up to before some slot.
+
+    ``founded`` once a commit ever stood here.  Before that the log holds claims only, left
+    by a machine that was lost during its first upload, and another run may take the name.
+    """
 
     run_uid: str
+    founded: bool = False
     term: Count
     writer: Text
     claim_nonce: str
@@ -204,7 +209,7 @@ def fold(state: LogState | None, entry: Entry) -> tuple[LogState | None, Verdict
 def _refusal(state: LogState, entry: Entry) -> Verdict | None:
     """Return the rule that an entry breaks, if any.  Pins need no term; a claim has to raise it."""
     body = entry.body
-    if entry.run_uid != state.run_uid:
+    if entry.run_uid != state.run_uid and (state.founded or not isinstance(body, Claim)):
         return Verdict.UNRELATED
     if isinstance(body, Claim) and entry.term <= state.term:
         return Verdict.STALE_TERM
@@ -226,6 +231,8 @@ def _first(entry: Entry) -> tuple[LogState | None, Verdict]:
 
 def _claimed(state: LogState, entry: Entry) -> LogState:
     claim = cast("Claim", entry.body)
+    if entry.run_uid != state.run_uid:
+        state = LogState(run_uid=entry.run_uid, term=state.term, writer="", claim_nonce="")
     return state.model_copy(
         update={
             "term": entry.term,
@@ -250,7 +257,7 @@ def _committed(state: LogState, entry: Entry) -> LogState:
         objects=commit.objects,
         at=entry.at,
     )
-    update = {"live": (*state.live, live), "attempts": _with_attempt(state, entry)}
+    update = {"founded": True, "live": (*state.live, live), "attempts": _with_attempt(state, entry)}
     return state.model_copy(update=update)
 
 

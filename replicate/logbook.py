@@ -178,8 +178,8 @@ class SlotTaken(CkptierError):
 
 
 def check_related(view: LogView, run_uid: str, tier: str) -> None:
-    """Refuse a log that belongs to another run of the same name."""
-    if view.state is not None and view.state.run_uid != run_uid:
+    """Refuse a log that belongs to another run of the same name; one that never committed belongs to nobody."""
+    if view.state is not None and view.state.founded and view.state.run_uid != run_uid:
         raise TrustFailure(
             f"{tier}: the generations under this run's name belong to another run "
             f"(run_uid {view.state.run_uid}, this store has {run_uid})",

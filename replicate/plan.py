@@ -234,5 +234,6 @@ def _decide(
 
 def _other_line(fact: LocalFact, state: LogState | None) -> str:
     """Return the id under which the log knows this attempt's number, where it is not this attempt."""
-    ids = [attempt.id for attempt in state.attempts if attempt.number == fact.id.attempt] if state else []
+    attempts = state.attempts if state is not None and state.founded else ()
+    ids = [attempt.id for attempt in attempts if attempt.number == fact.id.attempt]
     return ids[0] if fact.attempt_id and ids and fact.attempt_id not in ids else ""

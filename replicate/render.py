@@ -43,7 +43,9 @@ def render_check(report: CheckReport) -> str:
         if finding.hint:
             lines.append(f"      next: {finding.hint}")
     failed = sum(finding.grade is Grade.FAILED for finding in report.findings)
-    lines.append(f"{report.run}: " + (f"{failed} of {len(report.findings)} checks failed" if failed else "all well"))
+    warned = sum(finding.grade is Grade.WARNING for finding in report.findings)
+    good = f"works, with {_count(warned, 'warning')}" if warned else "all well"
+    lines.append(f"{report.run}: " + (f"{failed} of {len(report.findings)} checks failed" if failed else good))
     return "\n".join(lines)
 
 

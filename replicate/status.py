@@ -231,7 +231,9 @@ def assemble(run: str, run_uid: str | None, local: Sequence[LocalEntry], tiers: 
             Attempt(number=entry.generation.attempt, id=entry.attempt_id) for entry in local if entry.attempt_id
         )
     }
-    attempts |= {tier.tier: tier.view.state.attempts for tier in tiers if tier.view and tier.view.state}
+    attempts |= {
+        tier.tier: state.attempts for tier in tiers if tier.view and (state := tier.view.state) and state.founded
+    }
     return RunStatus(
         run=run,
         run_uid=run_uid,
@@ -251,7 +253,7 @@ def _usable(local: Sequence[LocalEntry]) -> list[LocalEntry]:
 def _tier_view(tier: TierInput, run_uid: str | None, usable: Sequence[LocalEntry]) -> TierView:
     progress = tier.progress or Progress()
     state = tier.view.state if tier.view else None
-    unrelated = bool(state and run_uid and state.run_uid != run_uid)
+    unrelated = bool(state and state.founded and run_uid and state.run_uid != run_uid)
     known_by = Known.LOG if tier.view else Known.TRACKER if tier.progress else Known.NOTHING
     newest = None if unrelated else _mark(state.newest if state else None) if tier.view else progress.completed
     return TierView(

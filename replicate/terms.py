@@ -44,6 +44,13 @@ def decide_term(state: LogState | None, held: HeldTerm | None, descent: Descent)
         return TermDecision(standing=Standing.MAY_CLAIM, reason="the log is empty")
     if held is not None and (held.term, held.claim_nonce) == (state.term, state.claim_nonce):
         return TermDecision(standing=Standing.HOLDS, reason=f"term {held.term} is ours")
+    if state.run_uid != descent.run_uid:
+        return _unfounded(state, held, descent)
+    return _continuing(state, held, descent)
+
+
+def _continuing(state: LogState, held: HeldTerm | None, descent: Descent) -> TermDecision:
+    """Decide over the run's own log, whose term is not ours."""
     highest = state.highest_attempt
     same_number = [attempt.id for attempt in state.attempts if attempt.number == descent.attempt]
     if same_number and descent.attempt_id not in same_number:
@@ -56,3 +63,17 @@ def decide_term(state: LogState | None, held: HeldTerm | None, descent: Descent)
         reason = held.fenced or f"term {state.term} was claimed by {state.writer}, ours was {held.term}"
         return TermDecision(standing=Standing.FENCED, reason=reason)
     return TermDecision(standing=Standing.MAY_CLAIM, reason=f"attempt {descent.attempt} continues the log")
+
+
+def _unfounded(state: LogState, held: HeldTerm | None, descent: Descent) -> TermDecision:
+    """Decide over a log in which another run claimed and never committed (a founded one is refused before).
+
+    Its machine was lost during the first upload, or is slower than this one: whoever commits
+    first has the name, and who was overtaken stays out.
+    """
+    if held is not None and held.attempt_id == descent.attempt_id:
+        reason = (
+            held.fenced or f"run {state.run_uid} has taken this name: its term is {state.term}, ours was {held.term}"
+        )
+        return TermDecision(standing=Standing.FENCED, reason=reason)
+    return TermDecision(standing=Standing.MAY_CLAIM, reason=f"run {state.run_uid} claimed and never committed")

@@ -22,7 +22,7 @@ from replicate.errors import (
     UsageError,
 )
 from replicate.layout import GenerationId
-from replicate.log import Attempt, LiveCommit, LogView, Verdict
+from replicate.log import Attempt, LiveCommit, LogState, LogView, Verdict
 from replicate.verify import find_forks
 
 LOCAL = "local"
@@ -190,7 +190,7 @@ def _views(answers: Sequence[TierAnswer]) -> list[LogView]:
 
 def _one_history(request: RestoreRequest, answers: Sequence[TierAnswer], held: Held) -> str | None:
     """Return the run_uid that all who answered agree on, None where nobody has one."""
-    uids = {answer.tier: answer.view.state.run_uid for answer in answers if answer.view and answer.view.state}
+    uids = {answer.tier: state.run_uid for answer in answers if (state := _founded(answer))}
     if len(set(uids.values())) > 1:
         named = ", ".join(f"{tier} has {uid}" for tier, uid in uids.items())
         raise TrustFailure(
@@ -206,10 +206,16 @@ def _one_history(request: RestoreRequest, answers: Sequence[TierAnswer], held: H
     return uid or held.run_uid
 
 
+def _founded(answer: TierAnswer) -> LogState | None:
+    """Return the state of a log that ever committed: claims alone are nobody's history."""
+    state = answer.view.state if answer.view else None
+    return state if state is not None and state.founded else None
+
+
 def _forks(request: RestoreRequest, answers: Sequence[TierAnswer], held: Held) -> list[str]:
     """Refuse, or with an explicit generation report, two attempts of one number."""
     known: dict[str, Sequence[Attempt]] = {LOCAL: held.attempts}
-    known |= {answer.tier: answer.view.state.attempts for answer in answers if answer.view and answer.view.state}
+    known |= {answer.tier: state.attempts for answer in answers if (state := _founded(answer))}
     words = [str(fork) for fork in find_forks(known)]
     if words and request.generation is None:
         raise TrustFailure(

@@ -43,7 +43,7 @@ def test_check(project: Project) -> None:
     project.publish(1)
     before = tree(project.folder)
     text, found = project("check"), project("check", "--json").result()
-    assert text.out.splitlines()[-1] == "toy: all well"
+    assert text.out.splitlines()[-1] == "toy: works, with 1 warning"
     assert {(one["place"], one["subject"]) for one in found["findings"]} >= {
         ("store", "writable"),
         ("store", "lineage"),
@@ -51,7 +51,11 @@ def test_check(project: Project) -> None:
         ("volume", "put-if-absent"),
         ("volume", "deletes"),
     }
-    assert {one["grade"] for one in found["findings"]} == {"ok"}
+    warned = [one for one in found["findings"] if one["grade"] != "ok"]
+    assert [(one["subject"], one["grade"]) for one in warned] == [("another disk", "warning")], (
+        "a volume beside the store is lost with it"
+    )
+    text.says("same file system as the store", "is the volume mounted?")
     assert tree(project.folder) == before
 
 

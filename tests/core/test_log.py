@@ -123,6 +123,25 @@ def test_what_breaks_a_rule_changes_nothing_and_is_named() -> None:
     refused(state, entry(3, Void(slot=1, found_sha256="0" * 64), term=1), Verdict.STALE_TERM)
 
 
+def test_a_log_that_never_committed_may_be_taken_by_another_run_and_a_founded_one_never() -> None:
+    """A machine lost during its first upload leaves a claim, which must not bar the name for ever."""
+    claimed = fold_all(entry(0, CLAIM))
+    refused(claimed, entry(1, commit(1), run_uid="another"), Verdict.UNRELATED)
+    refused(claimed, entry(1, Claim(writer="two"), term=1, run_uid="another"), Verdict.STALE_TERM)
+    taken, verdict = fold(claimed, entry(1, Claim(writer="two"), term=2, run_uid="another"))
+    assert verdict is Verdict.APPLIED
+    assert taken is not None
+    assert (taken.run_uid, taken.term, taken.writer, len(taken.attempts)) == ("another", 2, "two", 1)
+    refused(taken, entry(2, commit(1)), Verdict.UNRELATED)
+    founded = fold_all(entry(0, CLAIM), entry(1, commit(1)))
+    refused(founded, entry(2, Claim(writer="two"), term=2, run_uid="another"), Verdict.UNRELATED)
+    key = founded.live[0].manifest_key
+    emptied, _ = fold(founded, entry(2, Retire(generation=str(generation(1)), manifest_key=key, reason="damaged")))
+    assert emptied is not None
+    assert emptied.live == ()
+    refused(emptied, entry(3, Claim(writer="two"), term=2, run_uid="another"), Verdict.UNRELATED)
+
+
 def test_retire_takes_exactly_its_commit_and_the_generation_may_come_again() -> None:
     state = fold_all(entry(0, CLAIM), entry(1, commit(1)), entry(2, commit(2)))
     key = state.live[0].manifest_key

@@ -8,6 +8,7 @@ from replicate.terms import Descent, Standing, decide_term
 from replicate.tracker import HeldTerm
 
 THIRD = Descent(run_uid=RUN_UID, attempt=3, attempt_id="attempt-three")
+STRANGER = Descent(run_uid="another", attempt=1, attempt_id="attempt-one-of-another-run")
 FORK = Descent(run_uid=RUN_UID, attempt=1, attempt_id="attempt-one-elsewhere")
 
 
@@ -35,6 +36,8 @@ TABLE: dict[str, tuple[LogState | None, HeldTerm | None, Descent, Standing]] = {
     "restored after being fenced": (log(2, "m", FIRST, SECOND), held(1, "n", FIRST, "told"), THIRD, Standing.MAY_CLAIM),
     "fork": (log(1, "n", FIRST), None, FORK, Standing.FORKED),
     "fork of an old number": (log(2, "n", FIRST, SECOND), None, FORK, Standing.FORKED),
+    "another run claimed and never committed": (log(1, "n", FIRST), None, STRANGER, Standing.MAY_CLAIM),
+    "another run took the name first": (log(2, "m", FIRST), held(1, "n", STRANGER), STRANGER, Standing.FENCED),
     "both forks in the log": (log(2, "n", FIRST, FORK), None, FORK, Standing.MAY_CLAIM),
 }
 

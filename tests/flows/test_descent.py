@@ -6,6 +6,11 @@ from collections.abc import Callable
 from flows.machines import Machine, Place, payload
 from support.commits import tree
 
+from replicate.errors import ExitCode
+from replicate.restore import Outcome
+from tiers.protocol import Tier
+from tiers.testing.faulty import Fault, FaultyTier
+
 Make = Callable[..., Machine]
 
 
@@ -66,3 +71,31 @@ def test_a_rollback_that_was_never_continued_still_comes_back_as_chosen(volume: 
     assert one.replicate().exit_code == 0, "nothing new, and nothing forgotten"
     assert one.resumed().id == first
     assert machine("two", volume).restore().generation == volume.live()[0]
+
+
+def test_a_machine_lost_in_its_very_first_upload_does_not_bar_the_name(place: Place, machine: Make) -> None:
+    """Its claim is all that is there: nothing to restore, a fresh start, and the first to commit has the name."""
+    lost = machine("one", place)
+    lost.publish(100)
+    place.hook = payload_never_arrives
+    assert lost.replicate().exit_code == ExitCode.UNREACHABLE
+    place.hook = lambda tier: tier
+    assert place.log().state is not None
+    assert place.live() == []
+
+    fresh = machine("two", place)
+    assert fresh.restore(if_absent=True, fresh_ok=True).outcome is Outcome.FRESH
+    (made,) = fresh.push(50)
+    assert place.live() == [made]
+    third = machine("three", place)
+    assert third.restore().generation == made
+
+    (late,) = lost.replicate().results
+    assert late.failure is not None
+    assert late.failure.exit_code in (ExitCode.FENCED, ExitCode.TRUST)
+    assert not lost.engine.safe_to_terminate(()).safe
+    assert place.live() == [made]
+
+
+def payload_never_arrives(tier: Tier) -> Tier:
+    return FaultyTier(tier, [Fault(verb="put", key="*model.bin", times=99)])
