@@ -248,6 +248,7 @@ class Replication:
             objects=len(source.record.files),
         )
         for _ in range(MAX_SLOT_RACES):
+            self.log.check(descent.run_uid)
             live = self._live(body)
             if live is not None:
                 return self._acknowledge(planned, body, live, manifest)

@@ -4,6 +4,7 @@ Both faces, the command line and a program that imports this, go through here, s
 logic exists that only one of them has.
 """
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +45,7 @@ from replicate.status import (
     Explanation,
     Listed,
     LocalEntry,
+    Progress,
     Risk,
     RunStatus,
     Safety,
@@ -61,6 +63,8 @@ from tiers.clock import Clock, SystemClock
 from tiers.errors import TierError
 from tiers.metered import Meter
 from tiers.protocol import Tier
+
+_log = logging.getLogger(__name__)
 
 
 class Replicator:
@@ -171,7 +175,7 @@ class Replicator:
     def status(self, *, ask_tiers: bool = False) -> tuple[RunStatus, StatusFile | None]:
         """Return the run's status and the replicating process's own view; asks no tier unless told to."""
         view = last_view(self.config.local)
-        progress = progress_from(view)
+        progress = self._progress(view)
         if ask_tiers:
             inputs = self._inputs(self.config.tier)
         else:
@@ -307,13 +311,21 @@ class Replicator:
                 tier.close()
 
     def _inputs(self, configured: Sequence[TierConfig]) -> list[TierInput]:
-        progress = progress_from(last_view(self.config.local))
+        progress = self._progress(last_view(self.config.local))
         with self._tiers(configured) as tiers:
             answers = ask(tiers, self._remote)
         return [
             TierInput(tier=one.tier, view=one.view, failure=one.failure, progress=progress.get(one.tier))
             for one in answers
         ]
+
+    def _progress(self, view: StatusFile | None) -> dict[str, Progress]:
+        """Return what the view says of tiers that are still where they were: a new url is another place."""
+        urls = {tier.name: tier.url for tier in self.config.tier}
+        if view is not None:
+            same = tuple(one for one in view.tiers if urls.get(one.name) == one.url)
+            view = view.model_copy(update={"tiers": same})
+        return progress_from(view)
 
     def _run_uid(self) -> str | None:
         lineage = read_lineage(self.config.local) if self.config.local.root.is_dir() else None

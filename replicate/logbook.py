@@ -55,8 +55,10 @@ class Logbook:
         hint = self._hint()
         if hint is not None:
             view = self._from_base(hint)
-            if view is not None and view.next_slot > hint:
+            if view is not None and view.next_slot > hint and view.state is not None and view.state.founded:
                 return view
+        # Claims alone, followed to the first slot that is not there, could be all that one lost entry
+        # leaves to be seen of a long log: only a listing tells.
         return self._by_listing()
 
     def entry(self, slot: int) -> tuple[Entry, bytes]:

@@ -4,7 +4,7 @@ The view of the log is kept between passes, so that a writer with nothing to do 
 nothing.  The tracker is told what the log says, after it was read, and never more.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from replicate import canonical
@@ -82,7 +82,7 @@ class LogWriter:
             state = self.state
             term = state.term + 1 if state else 1
             entry = self.entry(descent, term, Claim(writer=self.writer))
-            if self.append(entry):
+            if self.append(entry) and self.state is not None and self.state.claim_nonce == entry.nonce:
                 self.tracker.hold_term(self.name, term=term, claim_nonce=entry.nonce, attempt_id=descent.attempt_id)
                 self._abandon_other_terms(term)
                 self.hint(force=True)
@@ -116,8 +116,13 @@ class LogWriter:
                 self.view = self._book.append(self._view(), entry)
         except SlotTaken:
             self.view = self._book.read(self._view())
+            self.check(entry.run_uid)
             return False
         return True
+
+    def check(self, run_uid: str) -> None:
+        """Refuse to go on where another run has founded the log meanwhile."""
+        check_related(self._view(), run_uid, self.name)
 
     def entry(self, descent: Descent, term: int, body: Body) -> Entry:
         """Return an entry for the next slot, with the folded state where one is due."""
@@ -154,12 +159,30 @@ class LogWriter:
             for generation, commit in live.items()
             if generation not in known or known[generation].slot != commit.slot
         ]
+        self._refuse_clone(view, known)
         gone = [generation for generation in known if generation not in live]
         if gone:
             self.tracker.uncomplete(self.name, gone)
         seen = Seen(slot=view.next_slot - 1, sha256=view.last_sha256)
         if view.next_slot and (fresh or self.tracker.seen(self.name) != seen):
             self.tracker.complete(self.name, fresh, seen)
+
+    def _refuse_clone(self, view: LogView, known: Container[GenerationId]) -> None:
+        """Stay out where somebody else commits under our very claim: this disk, with its tracker, was copied.
+
+        Own commits are in the tracker, as completed or, after a kill, as planned.
+        """
+        held, state = self.tracker.term(self.name), view.state
+        if held is None or state is None or (held.term, held.claim_nonce) != (state.term, state.claim_nonce):
+            return
+        ours = {
+            self.remote.manifest(self.remote.prefix(planned.generation, planned.term, planned.nonce))
+            for planned in self.tracker.planned(self.name)
+        }
+        for commit in view.live:
+            if commit.term == held.term and commit.id not in known and commit.manifest_key not in ours:
+                reason = f"{commit.generation} was committed under our term by another process: is this disk a copy?"
+                self.refuse(TermDecision(standing=Standing.FENCED, reason=reason))
 
     def _check_not_shorter(self, view: LogView) -> None:
         """Refuse a log that is shorter than, or other than, what this tracker has seen of it."""
@@ -176,7 +199,8 @@ class LogWriter:
             raise TrustFailure(
                 f"{self.name}: the log was rolled back: this store has seen slot {seen.slot}, "
                 f"the tier now ends at {view.next_slot - 1} or holds another entry there",
-                hint="somebody restored or emptied the bucket; find out before trusting it (`ckptier explain`)",
+                hint="somebody restored or emptied the bucket: find out before trusting it; "
+                "where you pointed the tier at another place, give it another name",
             )
 
     def _abandon_other_terms(self, term: int) -> None:

@@ -42,7 +42,7 @@ def decide_term(state: LogState | None, held: HeldTerm | None, descent: Descent)
     """
     if state is None:
         return TermDecision(standing=Standing.MAY_CLAIM, reason="the log is empty")
-    if held is not None and (held.term, held.claim_nonce) == (state.term, state.claim_nonce):
+    if held is not None and not held.fenced and (held.term, held.claim_nonce) == (state.term, state.claim_nonce):
         return TermDecision(standing=Standing.HOLDS, reason=f"term {held.term} is ours")
     if state.run_uid != descent.run_uid:
         return _unfounded(state, held, descent)
@@ -71,6 +71,8 @@ def _unfounded(state: LogState, held: HeldTerm | None, descent: Descent) -> Term
     Its machine was lost during the first upload, or is slower than this one: whoever commits
     first has the name, and who was overtaken stays out.
     """
+    if state.founded:
+        return TermDecision(standing=Standing.FENCED, reason=f"run {state.run_uid} has founded this log")
     if held is not None and held.attempt_id == descent.attempt_id:
         reason = (
             held.fenced or f"run {state.run_uid} has taken this name: its term is {state.term}, ours was {held.term}"

@@ -52,10 +52,11 @@ def wait_for(
     began = clock.monotonic()
     wanted = generation or _newest(config.local, clock, began, timeout)
     due, not_due = _due(config, tiers, wanted)
+    urls = {tier.name: tier.url for tier in tiers}
     while True:
         alive = is_replicating(config.local)  # asked first: what a process that has ended wrote is then final
         status = last_view(config.local)
-        missing = [name for name in due if not _held(status, name, wanted)]
+        missing = [name for name in due if not _held(status, name, urls[name], wanted)]
         if not missing:
             waited = round((clock.monotonic() - began) * 1000)
             return WaitReport(generation=wanted, tiers=tuple(due), not_due=tuple(not_due), waited_milliseconds=waited)
@@ -97,8 +98,10 @@ def _due(config: Config, tiers: Sequence[TierConfig], wanted: GenerationId) -> t
     return due, not_due
 
 
-def _held(status: StatusFile | None, tier: str, wanted: GenerationId) -> bool:
-    return any(one.name == tier and str(wanted) in one.held for one in status.tiers) if status else False
+def _held(status: StatusFile | None, tier: str, url: str, wanted: GenerationId) -> bool:
+    """Whether the tier has it, at the place that it is configured at now."""
+    tiers = status.tiers if status else ()
+    return any((one.name, one.url) == (tier, url) and str(wanted) in one.held for one in tiers)
 
 
 def _refuse_hopeless(

@@ -113,6 +113,7 @@ class VolumeTier:
     def list_objects(self, prefix: str, token: str | None = None) -> ObjectPage:
         """Read the folders that the prefix allows; the token is the last key of the page before."""
         with self._mapped("list_objects", prefix):
+            self._root.pin()
             files = walk_files(self._root.path, prefix, token)
             found = [_describe(Key(key), info) for key, info in islice(files, self._page_size + 1)]
         page = tuple(found[: self._page_size])

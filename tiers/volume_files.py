@@ -189,6 +189,7 @@ class VolumeRoot:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._swept = False
+        self._pinned: tuple[int, int] | None = None
         self._durable: set[tuple[Path, int, int]] = set()
 
     def is_there(self) -> bool:
@@ -198,8 +199,22 @@ class VolumeRoot:
         except OSError:
             return False  # whatever the reason, nothing can be said of what is below
 
+    def pin(self) -> None:
+        """Raise ESTALE where the root is another folder, on another device, than at the first use.
+
+        A volume that is unmounted under a running process leaves the folder below it, which
+        answers as an empty one and lies on a disk that nobody meant.  One number alone may
+        change: a device's by mounting again, a folder's on FUSE at any time.
+        """
+        info = self.path.stat()
+        if self._pinned is None:
+            self._pinned = (info.st_dev, info.st_ino)
+        elif info.st_dev != self._pinned[0] and info.st_ino != self._pinned[1]:
+            raise failure(errno.ESTALE, self.path)
+
     def locate(self, components: Sequence[str]) -> Path:
         """Return the path of a key whose folders exist and are no symbolic links (ELOOP)."""
+        self.pin()
         path = self.path
         for component in components[:-1]:
             path /= component
@@ -214,6 +229,7 @@ class VolumeRoot:
         for folders that were found: whoever made them may have died before their fsync.
         It is done once for each folder that this object sees.
         """
+        self.pin()
         path = self.path
         for component in components:
             parent, path = path, path / component
