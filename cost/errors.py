@@ -64,7 +64,7 @@ class CardStale(CostError):
     """Prices that a person read too long ago; ``age_days`` is above ``limit_days``."""
 
     def __init__(self, message: str, *, as_of: date, age_days: int, limit_days: int) -> None:
-        super().__init__(message, hint="read the prices again and set as_of, or allow stale cards explicitly")
+        super().__init__(message, hint="read the prices again and set as_of, or use it as it is with --allow-stale")
         self.as_of = as_of
         self.age_days = age_days
         self.limit_days = limit_days

@@ -193,7 +193,7 @@ def _meaning(tier: Tier) -> Finding:
         subject="proof",
         grade=Grade.WARNING if advisory else Grade.OK,
         detail=f"objects are verified by {can.verification}, writers are kept apart by {can.fencing}",
-        hint="advisory mode is safe for a single writer only" if advisory else "",
+        hint="safe for a single writer only: `replicate` wants profile, or accept_advisory = true" if advisory else "",
     )
 
 

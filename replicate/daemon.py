@@ -131,6 +131,7 @@ class Daemon:
             with self._changed:
                 version, prepared = self._version, self._prepared
             result = self._pass(name, prepared)
+            self._tell(name, self._results.get(name), result)
             self._results[name] = result
             failures = failures + 1 if result.failure else 0
             if isinstance(result.failure, Fenced | TrustFailure):
@@ -141,6 +142,14 @@ class Daemon:
             if self._final and version == self._version:
                 return
             self._wait_for_change(version, pause_after(failures) if failures else None)
+
+    def _tell(self, name: str, before: TierResult | None, now: TierResult) -> None:
+        """Log a failure when it begins or changes, and its end; not each of its repetitions."""
+        was = before.failure.message if before and before.failure else ""
+        if now.failure is not None and now.failure.message != was:
+            _log.warning("%s: FAILED: %s; next: %s; trying again", name, now.failure.message, now.failure.hint)
+        elif now.failure is None and now.report is not None and was:
+            _log.warning("%s: works again", name)
 
     def _pass(self, name: str, prepared: Prepared) -> TierResult:
         try:

@@ -151,6 +151,8 @@ class Replicator:
         self, request: RestoreRequest, *, dry_run: bool = False, options: RestoreOptions | None = None
     ) -> RestoreReport:
         """Restore the newest provable generation, or the one named; see replicate.restore."""
+        if request.to is None and request.generation is None and not dry_run:
+            self._seal_staged()
         with self._tiers(self.config.tier) as tiers:
             if dry_run and any(settings.rates for settings in self.config.tier):
                 from replicate.costing.restoring import restore_price  # noqa: PLC0415 - only where money is shown
@@ -160,6 +162,15 @@ class Replicator:
             return restore(
                 request, tiers, self.config.local, self.clock, run=self.config.run, options=options, dry_run=dry_run
             )
+
+    def _seal_staged(self) -> None:
+        """Seal what is staged: it may be the newest there is, and a restore opens another line beside it."""
+        if not self.config.local.root.is_dir():
+            return
+        try:
+            self.store.seal_staged()
+        except IntegrityFailure as error:
+            _log.warning("%s (%s)", error.message, error.hint)
 
     def verify(
         self, *, tier: str | None, share: Share | None, generation: GenerationId | None, seed: int
@@ -274,6 +285,7 @@ class Replicator:
             raise NothingFound(
                 f"there is no store at {where}", hint="check `store` and `run` in ckptier.toml"
             ) from None
+        self._refuse_emptied()
         named = [self.config.select(name)[0] for name in names]
         everything = [tier for tier in self.config.tier if tier.replicate_every is None] or list(self.config.tier)
         tiers = named or everything
@@ -292,6 +304,16 @@ class Replicator:
             newest=safety.newest,
             restart_from=safety.restart_from,
         )
+
+    def _refuse_emptied(self) -> None:
+        """Raise NothingFound for a store that has a history and holds nothing of it: that is no fresh start."""
+        lineage = read_lineage(self.config.local)
+        held = any(self.config.local.root.glob("generations/a*")) or any(self.config.local.root.glob(f"{STAGED}*"))
+        if lineage is not None and lineage.highest_sequence and not held:
+            raise NothingFound(
+                f"{self.config.local.lineage} knows of {lineage.highest_sequence} generations, and none is here",
+                hint="somebody removed them, or every save failed: `ckptier restore` brings back what the tiers have",
+            )
 
     def _session(self, events: Events | None) -> Session:
         return Session(self.config, clock=self.clock, stop=self._stop, opener=self._opener, events=events)

@@ -44,8 +44,11 @@ class Logbook:
         self.tier = tier
         self.remote = remote
 
-    def read(self, known: LogView | None = None) -> LogView:
+    def read(self, known: LogView | None = None, *, thorough: bool = False) -> LogView:
         """Return the log as it stands; with ``known``, only what came since is asked for.
+
+        The tail ends at the first slot that is not there.  ``thorough`` lists as well, so that
+        a lost entry cannot hide those after it: what a restore does, since it decides once.
 
         Raises TierError where the tier does not answer.  An empty log is a view whose
         state is None and next_slot 0, which only a listing that answered can establish.
@@ -55,10 +58,10 @@ class Logbook:
         hint = self._hint()
         if hint is not None:
             view = self._from_base(hint)
-            if view is not None and view.next_slot > hint and view.state is not None and view.state.founded:
-                return view
-        # Claims alone, followed to the first slot that is not there, could be all that one lost entry
-        # leaves to be seen of a long log: only a listing tells.
+            if view is not None and view.next_slot > hint:
+                # Claims alone could be all that one lost entry leaves to be seen: only a listing tells.
+                sure = not thorough and view.state is not None and view.state.founded
+                return view if sure else self._past_gaps(view, self._last_listed())
         return self._by_listing()
 
     def entry(self, slot: int) -> tuple[Entry, bytes]:
@@ -149,6 +152,11 @@ class Logbook:
             return view
         damage = Damage(slot=slot, reason="it does not follow the entry before it", sha256=canonical.sha256(data))
         return replace(view, damaged=(*view.damaged, damage))
+
+    def _last_listed(self) -> int:
+        """Return the last slot that a listing shows, -1 where there is none."""
+        found = (self.remote.slot(info.key) for info in walk(self.tier, self.remote.log_prefix))
+        return max((slot for slot in found if slot is not None), default=-1)
 
     def _by_listing(self) -> LogView:
         slots = sorted(

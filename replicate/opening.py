@@ -9,6 +9,7 @@ from tiers.clock import Clock
 from tiers.errors import TierError
 from tiers.metered import Meter
 from tiers.opening import TierSpec, open_tier
+from tiers.profiles import PROFILES
 from tiers.protocol import Fencing, Tier
 
 Opener = Callable[[TierSpec, Clock, Meter, threading.Event], Tier]
@@ -36,7 +37,7 @@ def open_configured(settings: TierConfig, opener: Opener, clock: Clock, meter: M
     """Open a configured tier; no request is made.
 
     Raises ConfigInvalid for a URL or profile that is wrong, and CapabilityMissing where an
-    extra is not installed or writers cannot be kept apart and the user has not accepted that.
+    extra is not installed.
     """
     try:
         tier = opener(tier_spec(settings), clock, meter, stop)
@@ -47,11 +48,18 @@ def open_configured(settings: TierConfig, opener: Opener, clock: Clock, meter: M
         raise ConfigInvalid(named, hint=hint) from error
     except TierError as error:
         raise from_tier_error(error) from error
+    return tier
+
+
+def require_fencing(settings: TierConfig, tier: Tier) -> None:
+    """Refuse to write where two writers cannot be kept apart and the user has not accepted that; reading is free.
+
+    Raises CapabilityMissing.
+    """
     if tier.capabilities.fencing is Fencing.ADVISORY and not settings.accept_advisory:
         tier.close()
         raise CapabilityMissing(
             f"{settings.name}: this store cannot keep two writers apart (no reliable put-if-absent)",
-            hint="where only one writer ever exists, say so with accept_advisory = true in its [[tier]]; "
-            "or name the store's profile if it can",
+            hint=f"name the kind of store with profile in its [[tier]] (known: {', '.join(sorted(PROFILES))}); "
+            "or, where only one writer ever exists, say accept_advisory = true",
         )
-    return tier

@@ -152,12 +152,18 @@ def status_exit(run: RunStatus) -> ExitCode:
     return ExitCode.PARTIAL if any(view.error for view in run.tiers) else ExitCode.OK
 
 
-def render_status(run: RunStatus, view: StatusFile | None, *, replicating: bool, now: datetime) -> str:
+def render_status(
+    run: RunStatus, view: StatusFile | None, *, replicating: bool, now: datetime, asked: bool = False
+) -> str:
     """Show first the one thing that matters: where training would restart."""
     lines = [f"run {run.run}" + (f"  ({run.run_uid[:8]})" if run.run_uid else "")]
     marks = [tier.newest for tier in run.tiers if tier.newest is not None]
     best = max(marks, key=lambda mark: mark.generation, default=None)
-    if best is None and any(tier.error for tier in run.tiers):
+    silent = [tier.tier for tier in run.tiers if asked and tier.known_by is not Known.LOG]
+    if best is not None and silent:
+        lines.append(f"if this machine disappeared now: NOT KNOWN: {', '.join(silent)} did not answer")
+        lines.append(f"  last written down: update {best.generation.next_update}, committed {age(best.at, now)}")
+    elif best is None and any(tier.error for tier in run.tiers):
         lines.append("if this machine disappeared now: UNKNOWN, for the reason below")
     elif best is None and any(tier.known_by is Known.NOTHING for tier in run.tiers):
         lines.append("if this machine disappeared now: not known here; `ckptier status --remote` asks")
@@ -301,7 +307,7 @@ def render_safety(safety: Safety, store: Path) -> str:
         ahead = f" ({_count(risk.updates, 'update')} at risk)" if risk.updates else ""
         lines.append(f"  {risk.tier + ': ' if risk.tier else ''}{_without(risk.tier, risk.reason)}{ahead}")
     lines.append(f"  on every tier now: {_name(safety.restart_from)}")
-    lines.append("  next: `ckptier replicate --once`, or `ckptier wait`")
+    lines.append("  next: `ckptier wait` where a daemon runs, else `ckptier replicate --once`")
     return "\n".join(lines)
 
 

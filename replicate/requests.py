@@ -127,20 +127,19 @@ def _sent(item: ObjectPlan, held: Held) -> Iterator[Asked]:
     yield Asked(verb="complete")
 
 
-def log_requests(at: LogPosition, *, listing_pages: bool = True) -> Requests:
+def log_requests(at: LogPosition, *, listing_pages: bool = True, thorough: bool = False) -> Requests:
     """Return what reading the log asks for: the tail to its first empty slot, by the hint or by listing.
 
+    ``thorough``: it is listed in any case, as a restore does; so is a log of one claim.
     ``listing_pages``: the tier gives a listing page by page (one that does not sort gives it whole).
     """
     if at.read_to is not None:
         return Requests.of(_tail(at, at.read_to))
     asked = [_hint(at)]
-    if at.head is None:
+    if at.head is None or thorough or at.next_slot == 1:
         count = pages(at.next_slot)
         asked.append(Asked(verb="list_objects", count=count if listing_pages else 1, pages=count))
-        last = at.next_slot - 1
-    else:
-        last = at.head
+    last = at.next_slot - 1 if at.head is None else at.head
     if at.next_slot:
         base = last - last % FOLD_EVERY
         # The folded entry is read for its state, and then as the first of those that follow.
@@ -267,7 +266,7 @@ def restore_requests(at: LogPosition, fetching: Fetching, *, listing_pages: bool
 
     ``stored`` None: the tier is asked for its log only, since it does not have the generation.
     """
-    asked = [*log_requests(replace(at, read_to=None), listing_pages=listing_pages).asked]
+    asked = [*log_requests(replace(at, read_to=None), listing_pages=listing_pages, thorough=True).asked]
     if at.next_slot == 0:
         asked.append(Asked(verb="list_objects", pages=1))  # whether there is something although the log is empty
     if fetching.stored is not None:

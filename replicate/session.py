@@ -33,7 +33,7 @@ from replicate.generation.store import RunStore
 from replicate.layout import GenerationId, RemoteRun
 from replicate.logwriter import LogWriter
 from replicate.manifest import GenerationRecord
-from replicate.opening import Opener, open_configured
+from replicate.opening import Opener, open_configured, require_fencing
 from replicate.outcomes import TierResult
 from replicate.plan import LocalFact
 from replicate.preview import local_fact
@@ -253,6 +253,7 @@ class Session:
             return self._replications[name]
         settings = self.config.select(name)[0]
         tier = open_configured(settings, self._opener, self.clock, self._meters[name], self.stop)
+        require_fencing(settings, tier)
         self._tiers[name] = tier
         self._replications[name] = Replication(
             log=LogWriter(

@@ -52,7 +52,7 @@ VOLUME_CAPABILITIES = Capabilities(
 _ABSENT_IS_AN_ANSWER = frozenset({"open", "stat", "put_part", "list_parts", "copy_part", "complete"})
 """Verbs for which a missing file means a missing object or upload, not a volume that changes under them."""
 
-_NO_ROOT = "is the volume mounted? If it is new, create the folder with `ckptier init`"
+_NO_ROOT = "is the volume mounted? If it is new, create the folder (mkdir -p)"
 
 
 class VolumeTier:

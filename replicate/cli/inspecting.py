@@ -35,7 +35,7 @@ def status(
         run, view = engine.status(ask_tiers=remote)
         alive = engine.replicating()
         value = {"status": run, "daemon": view, "replicating": alive}
-        text = render_status(run, view, replicating=alive, now=engine.clock.now())
+        text = render_status(run, view, replicating=alive, now=engine.clock.now(), asked=remote)
         out.show(value, text, exit_code=status_exit(run))
 
 

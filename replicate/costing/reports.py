@@ -62,6 +62,9 @@ class _Priced:
 
 def answer_estimate(question: Question, *, studied: bool = False) -> Report:
     """Return the report of one estimate; ``studied`` adds what moves it: cadence, and one change at a time."""
+    if studied and question.needs is None and question.plan is not None:
+        loaded = read_plan(question.plan)
+        question = replace(question, needs=needs_of(loaded) if loaded.plan.needs is not None else None)
     priced = _priced(question)
     return _report(question, priced, studied=studied)
 

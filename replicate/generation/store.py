@@ -185,7 +185,10 @@ class RunStore:
         return load_generation(self.local, _id(generation))
 
     def latest(self) -> LocalGeneration | None:
-        """Return the validated generation that training would continue from, found by scanning."""
+        """Return the validated generation that training would continue from, found by scanning.
+
+        What a deferred seal left staged does not count yet: :meth:`resume_or_none` seals it.
+        """
         return self._bench.latest()
 
     def lineage(self) -> Lineage | None:
@@ -273,6 +276,22 @@ class RunStore:
             self._bench.point_latest()
         except LocalDisk as error:
             _log.warning("LATEST.json could not be replaced, which is only a hint: %s", error.message)
+
+    def resume_or_none(
+        self, *, contract: Mapping[str, str] | None = None, allow: Collection[str] = ()
+    ) -> LocalGeneration | None:
+        """Return what :meth:`resume` does, or None where nothing was ever published or restored here.
+
+        The beginning of a training script.  Where something was here and cannot be used, or
+        is gone, NothingFound passes: that is no fresh start.
+        """
+        try:
+            return self.resume(contract=contract, allow=allow)
+        except NothingFound:
+            lineage = read_lineage(self.local)
+            if self.generations() or (lineage is not None and lineage.parent is not None):
+                raise
+            return None
 
 
 def _id(generation: GenerationId | str) -> GenerationId:

@@ -86,14 +86,14 @@ def _describe(generation: LocalGeneration) -> HeldGeneration:
     return HeldGeneration(id=generation.id, total_bytes=record.total_bytes, objects=len(record.files), fault=fault)
 
 
-def ask(tiers: Sequence[Tier], remote: RemoteRun) -> list[TierAnswer]:
-    """Read the log of every tier; one that fails does not stop the others."""
-    return [_ask(tier, remote) for tier in tiers]
+def ask(tiers: Sequence[Tier], remote: RemoteRun, *, thorough: bool = False) -> list[TierAnswer]:
+    """Read the log of every tier; one that fails does not stop the others.  ``thorough`` looks for lost entries."""
+    return [_ask(tier, remote, thorough=thorough) for tier in tiers]
 
 
-def _ask(tier: Tier, remote: RemoteRun) -> TierAnswer:
+def _ask(tier: Tier, remote: RemoteRun, *, thorough: bool) -> TierAnswer:
     try:
-        view = Logbook(tier, remote).read()
+        view = Logbook(tier, remote).read(thorough=thorough)
         empty = view.next_slot == 0 and not view.damaged
         page = tier.list_objects(f"{remote.run}/generations/") if empty else None
     except TierError as error:

@@ -133,7 +133,7 @@ def _restore(
         directory.prepare()
     remote = RemoteRun(run)
     holdings = read_holdings(local) if directory is None else _readable_holdings(local)
-    answers = ask(tiers, remote)
+    answers = ask(tiers, remote, thorough=True)
     plan = plan_restore(request, answers, holdings.held)
     if dry_run or plan.outcome is not Outcome.RESTORE:
         unchanged = _unchanged(plan, holdings, directory.path if directory else local.root, dry_run=dry_run)

@@ -131,8 +131,10 @@ def test_a_volume_that_is_a_file(tmp_path: Path) -> None:
 def test_a_tier_that_cannot_keep_writers_apart_has_to_be_accepted(tmp_path: Path) -> None:
     project = Project(folder=tmp_path / "p", tiers={"bucket": f"s3://{BUCKET}/x"}).write(endpoint_url=closed_port())
     project.publish(1)
-    project.refused(ExitCode.CAPABILITY, "restore").says("accept_advisory = true")
-    assert project("replicate", "--once").code == ExitCode.CAPABILITY
+    done = project("replicate", "--once")
+    assert done.code == ExitCode.CAPABILITY
+    done.says("accept_advisory = true", "seaweedfs")
+    assert project("restore", "--to", str(tmp_path / "out")).code == ExitCode.UNREACHABLE, "reading needs no fence"
 
 
 def test_one_tier_down_of_two(tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def test_safe_to_terminate(published: Published) -> None:
         f"NOT safe to terminate with {ahead}:",
         f"  volume: its newest is {newer} (100 updates at risk)",
         f"  on every tier now: {newer}",
-        "  next: `ckptier replicate --once`, or `ckptier wait`",
+        "  next: `ckptier wait` where a daemon runs, else `ckptier replicate --once`",
     ]
     found = project("safe-to-terminate", "--tier", "volume", "--json").result()
     assert (found["safe"], found["newest"], found["restart_from"]) == (False, str(ahead), str(newer))

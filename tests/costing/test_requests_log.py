@@ -10,7 +10,7 @@ from core.builders import REMOTE, RUN_UID
 from replicate import canonical
 from replicate.asked import PAGE, Asked, Requests, pages
 from replicate.layout import FOLD_EVERY
-from replicate.log import Claim, Entry, LogView, Pin
+from replicate.log import Claim, Commit, Entry, LogView, Pin
 from replicate.logbook import Logbook
 from replicate.logwriter import HEAD_EVERY, head_due
 from replicate.requests import LogPosition, head_bytes, log_requests
@@ -22,9 +22,21 @@ from tiers.volume import VolumeTier
 
 LENGTHS = (1, 2, 16, 255, 256, 257, 258, 511, 512, 513, 1000, 1001, 1030)
 
+GENERATION = "a0001-g000001-u000000000001-00000000"
+PIN = Pin(generation=GENERATION, reason="")
+COMMIT = Commit(
+    generation=GENERATION,
+    parent=None,
+    manifest_key=f"flow/generations/{GENERATION}.t1-n/manifest.json",
+    manifest_size=1,
+    manifest_sha256="0" * 64,
+    total_bytes=0,
+    objects=0,
+)
+
 
 def entry(view: LogView) -> Entry:
-    """Return the next entry of a log that claims and pins."""
+    """Return the next entry of a log that claims, commits once and pins."""
     slot = view.next_slot
     folded = slot > 0 and slot % FOLD_EVERY == 0
     return Entry(
@@ -38,7 +50,7 @@ def entry(view: LogView) -> Entry:
         prev=view.last_sha256,
         nonce=f"{slot:016x}",
         at="2026-01-01T00:00:00.000Z",
-        body=Claim(writer="w") if slot == 0 else Pin(generation="a0001-g000001-u000000000001-00000000", reason=""),
+        body=(Claim(writer="w"), COMMIT, PIN)[min(slot, 2)],
         state=view.state if folded else None,
     )
 

@@ -308,3 +308,19 @@ def test_the_line_never_contains_what_a_rollback_went_behind(data: st.DataObject
             line = [*line, name(attempt, sequence)]
             present.append(line[-1])
     assert candidates(lineage_of(attempt, parent, history), present, nothing_recorded) == line[::-1]
+
+
+def test_a_script_begins_with_resume_or_none(store: RunStore) -> None:
+    """None only where nothing ever was: a deferred seal counts, and what was removed is no fresh start."""
+    assert store.resume_or_none() is None
+    with store.publish(next_update=1, defer_seal=True) as directory:
+        (directory / "w.bin").write_bytes(b"w")
+    assert store.latest() is None
+    found = store.resume_or_none()
+    assert found is not None
+    assert found.id.next_update == 1
+    evidence = store.validate(found.id)
+    store.quarantine(found.id, "hurt")
+    assert evidence.level is not None
+    with pytest.raises(NothingFound, match="hurt"):
+        store.resume_or_none()

@@ -90,14 +90,14 @@ class TestRoot:
     def test_object_verbs(self, unmounted: VolumeTier, verb: str) -> None:
         with pytest.raises(TierUnavailable) as caught:
             VERBS[verb](unmounted, Key("run/a"))
-        assert "ckptier init" in caught.value.hint
+        assert "is the volume mounted?" in caught.value.hint
         assert caught.value.operation == verb
 
     @pytest.mark.parametrize("verb", UPLOAD_VERBS)
     def test_other_verbs(self, unmounted: VolumeTier, verb: str) -> None:
         with pytest.raises(TierUnavailable) as caught:
             UPLOAD_VERBS[verb](unmounted)
-        assert "ckptier init" in caught.value.hint
+        assert "is the volume mounted?" in caught.value.hint
 
 
 class TestNames:
