@@ -124,8 +124,10 @@ class Replication:
         At most ``limit`` generations are sent, so that a daemon can look for a newer one in between.
         Raises TierError, Fenced, TrustFailure, IntegrityFailure (damaged log), LocalDisk, Draining.
         """
-        if self.log.view is not None and not self._plan(sources, self.log.view.state)[1]:
-            return PassReport(tier=self.log.name, decisions=self._plan(sources, self.log.view.state)[0])
+        if self.log.view is not None:
+            decisions, wanted = self._plan(sources, self.log.view.state)
+            if not wanted:
+                return PassReport(tier=self.log.name, decisions=decisions)
         self.log.refresh(descent)
         decisions, wanted = self._plan(sources, self.log.state)
         self._count_skipped(decisions)

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from replicate.errors import CkptierError, ConfigInvalid
+from replicate.errors import ConfigInvalid
 from replicate.layout import LocalRun, RunName, run_name
 
 FILE_NAME = "ckptier.toml"
@@ -149,8 +149,6 @@ def load_config(path: Path) -> Config:
         return Config.model_validate({**document, "source": path.resolve()})
     except ValidationError as error:
         raise ConfigInvalid(f"{path}: {_faults(error)}", hint=_hint(error)) from error
-    except CkptierError:
-        raise
 
 
 def _faults(error: ValidationError) -> str:

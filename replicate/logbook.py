@@ -159,16 +159,14 @@ class Logbook:
         return max((slot for slot in found if slot is not None), default=-1)
 
     def _by_listing(self) -> LogView:
-        slots = sorted(
-            slot for info in walk(self.tier, self.remote.log_prefix) if (slot := self.remote.slot(info.key)) is not None
-        )
-        if not slots:
+        last = self._last_listed()
+        if last < 0:
             return LogView(state=None)
-        for base in range(slots[-1] - slots[-1] % FOLD_EVERY, 0, -FOLD_EVERY):
+        for base in range(last - last % FOLD_EVERY, 0, -FOLD_EVERY):
             view = self._from_base(base)
             if view is not None:
-                return self._past_gaps(view, slots[-1])
-        return self._past_gaps(self._follow(LogView(state=None)), slots[-1])
+                return self._past_gaps(view, last)
+        return self._past_gaps(self._follow(LogView(state=None)), last)
 
     def _past_gaps(self, view: LogView, last: int) -> LogView:
         """Step over slots that are missing below one that exists: entries are never deleted, so that is damage."""

@@ -14,7 +14,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from urllib.parse import quote
 
-from cost.ledger import Ending, Interval, Ledger, Reason
+from cost.ledger import Ending, Interval, Reason
 from cost.schedule import ObjectGroup
 from cost.usage import Retrieval, Usage
 from replicate.asked import Asked, Requests
@@ -175,8 +175,3 @@ def notes_of(counts: Counts, places: Sequence[Place]) -> tuple[str, ...]:
         notes.append(f"{counts.unnamed} requests that an older version counted by class only are not priced")
     notes += [f"{place.name}: {NO_ZONE}" for place in places if place.route is None]
     return tuple(notes)
-
-
-def ledger_of(parts: Iterable[Interval], start: int, end: int) -> Ledger:
-    """Return the ledger of some intervals."""
-    return Ledger(tuple(parts), start, end)

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from pathlib import Path
 
 from cost.compare import Needs
 from cost.pricing.book import Book
@@ -205,8 +204,3 @@ def _in_generations(settings: TierConfig, key: str, choices: Choices) -> tuple[i
     if count * choices.updates == wanted:
         return count, []
     return count, [f"{settings.name}: {key} = {wanted} updates is taken as every {count}. generation"]
-
-
-def plan_paths(loaded: LoadedPlan | None, more: Sequence[Path]) -> list[Path]:
-    """Return the cards that a plan file and the command line name."""
-    return [*(loaded.rates if loaded else ()), *more]

@@ -263,20 +263,6 @@ class RunStore:
             hint="`ckptier restore` gets one from the tiers; start afresh only if that finds none",
         )
 
-    def _judge(self, generation: GenerationId) -> tuple[Evidence | None, str]:
-        """Return the evidence of a generation that can be used, or None and why it cannot."""
-        try:
-            evidence = self._bench.judge(generation)
-        except (IntegrityFailure, LocalDisk) as error:
-            return None, error.message
-        return (None, evidence.reason) if evidence.level is Level.QUARANTINED else (evidence, "")
-
-    def _point_latest(self) -> None:
-        try:
-            self._bench.point_latest()
-        except LocalDisk as error:
-            _log.warning("LATEST.json could not be replaced, which is only a hint: %s", error.message)
-
     def resume_or_none(
         self, *, contract: Mapping[str, str] | None = None, allow: Collection[str] = ()
     ) -> LocalGeneration | None:
@@ -292,6 +278,20 @@ class RunStore:
             if self.generations() or (lineage is not None and lineage.parent is not None):
                 raise
             return None
+
+    def _judge(self, generation: GenerationId) -> tuple[Evidence | None, str]:
+        """Return the evidence of a generation that can be used, or None and why it cannot."""
+        try:
+            evidence = self._bench.judge(generation)
+        except (IntegrityFailure, LocalDisk) as error:
+            return None, error.message
+        return (None, evidence.reason) if evidence.level is Level.QUARANTINED else (evidence, "")
+
+    def _point_latest(self) -> None:
+        try:
+            self._bench.point_latest()
+        except LocalDisk as error:
+            _log.warning("LATEST.json could not be replaced, which is only a hint: %s", error.message)
 
 
 def _id(generation: GenerationId | str) -> GenerationId:
