@@ -20,7 +20,7 @@ from replicate.generation.lineage import Lineage, read_lineage
 from replicate.generation.local import LocalGeneration, Skipped, load_generation, scan_generations
 from replicate.generation.publication import Publication
 from replicate.generation.seal import Description
-from replicate.generation.staging import sweep
+from replicate.generation.staging import STAGED, sweep
 from replicate.generation.validate import Limits
 from replicate.layout import GenerationId, LocalRun, RunName, run_name
 from replicate.manifest import Accumulation, Experiment
@@ -275,7 +275,8 @@ class RunStore:
             return self.resume(contract=contract, allow=allow)
         except NothingFound:
             lineage = read_lineage(self.local)
-            if self.generations() or (lineage is not None and lineage.parent is not None):
+            staged = any(self.local.root.glob(f"{STAGED}*"))
+            if staged or self.generations() or (lineage is not None and lineage.parent is not None):
                 raise
             return None
 

@@ -324,3 +324,13 @@ def test_a_script_begins_with_resume_or_none(store: RunStore) -> None:
     assert evidence.level is not None
     with pytest.raises(NothingFound, match="hurt"):
         store.resume_or_none()
+
+
+def test_a_staged_save_that_cannot_be_sealed_is_no_fresh_start(store: RunStore) -> None:
+    with store.publish(next_update=1, defer_seal=True) as directory:
+        (directory / "w.bin").write_bytes(b"w")
+    (staged,) = store.local.root.glob(".staged-*")
+    (staged / "staged.json").write_bytes(b"{")
+    with pytest.raises(NothingFound):
+        store.resume_or_none()
+    assert staged.is_dir()
