@@ -1,0 +1,1 @@
+"""What must not be published, looked for in every file of a tree."""
