@@ -80,6 +80,21 @@ def payload_kind(payload: str) -> tuple[str, tuple[str, ...]]:
     return kind, required
 
 
+def load_fault(path: Path, name: str, *, limits: Limits) -> str:
+    """Load one torch file in the limited process; return what is wrong with it, nothing where it loads.
+
+    Raises CapabilityMissing where torch is not installed, and LocalDisk where the file cannot be read.
+    """
+    with local_io(path, "reading its size"):
+        size = path.stat().st_size
+    file = {"path": str(path.absolute()), "name": name, "required": (), "next_update": None}
+    allowed = {"memory_bytes": size + limits.memory_bytes, "cpu_seconds": int(limits.seconds) + 1}
+    fault, loaded = _run_check(json.dumps({**allowed, "files": [file]}), limits)
+    if not loaded:
+        raise CapabilityMissing(f"{name} cannot be loaded without torch", hint="pip install 'ckptier[torch]'")
+    return fault
+
+
 def is_as_sealed(generation: LocalGeneration) -> bool:
     """Whether document and files are, by stat, what the evidence is about; costs one lstat a file."""
     try:
