@@ -64,6 +64,14 @@ class Place(Protocol):
         """Look; MUST NOT change anything.  Raises CkptierError with its exit code."""
         ...
 
+    def resume(self, payload: Payload, *, expected_parent: str | None) -> None:
+        """Take what an earlier publication of this payload left for one's own; MUST NOT change anything.
+
+        Who calls it vouches that its process is dead.  From then on ``state`` says what the place
+        was before that publication, and ``publish`` goes on from what is there.
+        """
+        ...
+
     def publish(self, payload: Payload, *, expected_parent: str | None, step: Step) -> Published:
         """Put the payload there, whole, and read it back.
 
@@ -75,6 +83,13 @@ class Place(Protocol):
 
     def set_visibility(self, visibility: Visibility, gating: Gating, *, commit: str, step: Step) -> None:
         """Change who may see it, if it is still at ``commit``; raises CapabilityMissing where unmanaged."""
+        ...
+
+    def withdraw(self, *, step: Step) -> str:
+        """Hide it again, whatever it holds by now; returns what it holds (a commit).
+
+        Raises CapabilityMissing where visibility is unmanaged.
+        """
         ...
 
     def close(self) -> None:
