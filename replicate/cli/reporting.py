@@ -64,7 +64,12 @@ class Reporter:
             detail = {"exit_code": int(error.exit_code), "message": error.message, "hint": hint}
             write(json.dumps({"ok": False, "exit_code": int(error.exit_code), "error": detail}, indent=2))
             return
-        sys.stderr.write(f"ckptier: {error.message}\n  next: {hint}\n")
+        write_error(error.message, hint)
+
+
+def write_error(message: str, hint: str) -> None:
+    """Write what went wrong and what to do next, for people."""
+    sys.stderr.write(f"ckptier: {message}\n  next: {hint}\n")
 
 
 def write(text: str) -> None:
