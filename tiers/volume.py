@@ -1,25 +1,26 @@
-"""A tier on a mounted filesystem: a disk, a network volume, NFS.
+"""A tier on a mounted filesystem: a disk, a network volume, NFS, a FUSE mount.
 
-An object is a file at its key below the root.  It is written beside, made durable, and
-renamed (``put``, ``complete``) or linked (``create``) into place, so that it appears whole.
-The volume hashes nothing: it says READ_BACK, and the caller compares bytes.
+An object is a file at its key below the root.  How it gets there is the layout's affair
+(:mod:`tiers.volume_layout`, :mod:`tiers.volume_direct`); which layout, is found out at the
+first write (:mod:`tiers.volume_settling`).  The volume hashes nothing: it says READ_BACK,
+and the caller compares bytes.
 """
 
 import errno
-import io
 import os
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
 
-from tiers import effects
-from tiers.bodies import Body, BytesBody
+from tiers.bodies import Body
 from tiers.checks import body_chunks, check_part_size, check_upload, key_components, range_length
 from tiers.errors import IntegrityError, TierError, TierUnavailable, Unsupported
+from tiers.medium import current_reading
 from tiers.protocol import (
     Capabilities,
     Fencing,
@@ -32,9 +33,14 @@ from tiers.protocol import (
     UploadId,
     Verification,
 )
-from tiers.volume_files import HIDDEN, VolumeRoot, etag_of, failure, sync_directory, translate, write_all
+from tiers.volume_errnos import failure, translate
+from tiers.volume_facts import VolumeMode
+from tiers.volume_files import RESERVED, VolumeRoot, etag_of, is_silly
+from tiers.volume_identity import VolumeIdentity
+from tiers.volume_layout import Layout, PartWriting
 from tiers.volume_listing import walk_files
-from tiers.volume_uploads import VolumeUploads
+from tiers.volume_reading import MediumStream, VolumeStream
+from tiers.volume_settling import Refused, Settling
 
 VOLUME_CAPABILITIES = Capabilities(
     fencing=Fencing.POSIX,
@@ -59,14 +65,27 @@ class VolumeTier:
     """Objects as files below ``root``, which must exist.
 
     A root that is missing is TierUnavailable in every verb, never ObjectNotFound: a
-    volume that is not mounted must not look like one without checkpoints.
+    volume that is not mounted must not look like one without checkpoints.  So is one that
+    is not ``expected``, the uuid of the volume that was there before (``identity``, kept
+    by the caller from an earlier use).  ``mode`` AUTO finds out at the first write how
+    objects can be written; DIRECT and MODAL keep writers apart only by advice.
     """
 
-    def __init__(self, name: str, root: Path, *, page_size: int = 1000) -> None:
+    def __init__(
+        self,
+        name: str,
+        root: Path,
+        *,
+        mode: VolumeMode = VolumeMode.AUTO,
+        expected: str | None = None,
+        page_size: int = 1000,
+    ) -> None:
         self._name = name
         self._root = VolumeRoot(root)
-        self._uploads = VolumeUploads(self._root, name)
+        self._settling = Settling(self._root, name, mode=mode, expected=expected)
         self._page_size = page_size
+        advisory = mode in (VolumeMode.DIRECT, VolumeMode.MODAL)
+        self._capabilities = replace(VOLUME_CAPABILITIES, fencing=Fencing.ADVISORY) if advisory else VOLUME_CAPABILITIES
 
     @property
     def name(self) -> str:
@@ -75,46 +94,64 @@ class VolumeTier:
 
     @property
     def capabilities(self) -> Capabilities:
-        """The same for every volume."""
-        return VOLUME_CAPABILITIES
+        """What the configured mode promises."""
+        return self._capabilities
+
+    @property
+    def identity(self) -> VolumeIdentity | None:
+        """Which volume it is, once a request has seen its marker; makes no request."""
+        return self._settling.identity
 
     def put(self, key: Key, body: Body) -> ObjectInfo:
-        """Write beside, fsync, rename into place, fsync the folder."""
+        """Store the file whole and durably, replacing what is there."""
         if body.size > VOLUME_CAPABILITIES.max_put:
             message = f"{body.size} bytes: at most {VOLUME_CAPABILITIES.max_put} in one put"
             raise Unsupported(message, tier=self._name, operation="put", key=key, hint="upload it in parts")
-        return self._store("put", key, body, self._root.publish)
+        components = self._components(key, "put")
+        pieces = _apart(body_chunks(body, tier=self._name, operation="put", key=key))
+        try:
+            with self._mapped("put", key):
+                return _describe(key, self._settling.to_write().put(components, pieces))
+        except _BodyFailure as failed:
+            raise failed.error from None
 
     def create(self, key: Key, data: bytes) -> ObjectInfo:
-        """Write beside, fsync, link into place where the key is free, fsync the folder."""
-        return self._store("create", key, BytesBody(data), self._root.publish_new)
+        """Store the file whole and durably where its key is free."""
+        components = self._components(key, "create")
+        with self._mapped("create", key):
+            return _describe(key, self._settling.to_write().create(components, data))
 
     def open(self, key: Key, start: int = 0, length: int | None = None) -> BinaryIO:
-        """Open the file; a symbolic link in its path is AccessDenied."""
+        """Open the file; a symbolic link in its path is AccessDenied.
+
+        Where the caller is reading the medium (:mod:`tiers.medium`), around the page cache.
+        """
         components = _components(key)
         with self._mapped("open", key):
             fd, info = self._open_file(components)
         try:
             wanted = range_length(info.st_size, start, length, tier=self._name, operation="open", key=key)
+            with self._mapped("open", key):
+                return cast("BinaryIO", self._stream(fd, components, start, wanted))
         except BaseException:
             os.close(fd)
             raise
-        return cast("BinaryIO", _VolumeStream(fd, start, wanted, lambda e: self._translate(e, "open", key)))
 
     def stat(self, key: Key) -> ObjectInfo:
         """Describe the file; a folder is no object."""
         components = _components(key)
         with self._mapped("stat", key):
+            layout = self._settling.to_read()
             path = self._root.locate(components)
             info = path.lstat()
             _require_file(path, info)
+            layout.check_whole(components, info)
         return _describe(key, info)
 
     def list_objects(self, prefix: str, token: str | None = None) -> ObjectPage:
         """Read the folders that the prefix allows; the token is the last key of the page before."""
         with self._mapped("list_objects", prefix):
-            self._root.pin()
-            files = walk_files(self._root.path, prefix, token)
+            files = self._whole_files(self._settling.to_read(), prefix, token)
             found = [_describe(Key(key), info) for key, info in islice(files, self._page_size + 1)]
         page = tuple(found[: self._page_size])
         return ObjectPage(objects=page, next_token=page[-1].key if len(found) > len(page) else None)
@@ -124,13 +161,7 @@ class VolumeTier:
         components = _components(key)
         with self._mapped("delete", key):
             try:
-                path = self._root.locate(components)
-                if stat.S_ISDIR(path.lstat().st_mode):
-                    return  # the folder of other keys
-                effects.unlink(path)
-                with suppress(FileNotFoundError):  # another delete removed the folder with it
-                    sync_directory(path.parent)
-                self._root.remove_empty(components)
+                self._settling.to_write().delete(components)
             except (FileNotFoundError, NotADirectoryError):
                 if not self._root.is_there():
                     raise
@@ -140,18 +171,18 @@ class VolumeTier:
 
     def begin_upload(self, key: Key, *, size: int, part_size: int) -> Upload:
         """Make the folder that parts are written into."""
-        _components(key)
+        self._components(key, "begin_upload")
         wanted = Upload(key=key, upload_id=UploadId(""), size=size, part_size=part_size)
         check_upload(wanted, VOLUME_CAPABILITIES, tier=self._name)
         with self._mapped("begin_upload", key):
-            return self._uploads.begin(key, size=size, part_size=part_size)
+            return self._settling.to_write().uploads.begin(key, size=size, part_size=part_size)
 
     def put_part(self, upload: Upload, number: int, body: Body) -> Part:
         """Write the part at its place, fsync, then mark it as held."""
         check_part_size(upload, number, body.size, tier=self._name, operation="put_part")
         with self._mapped("put_part", upload.key):
-            writer = self._uploads.write_part(upload, number)
-        with closing(writer):
+            part = self._part(upload, number)
+        with part as writer:
             for chunk in body_chunks(body, tier=self._name, operation="put_part", key=upload.key):
                 with self._mapped("put_part", upload.key):
                     writer.write(chunk)
@@ -162,7 +193,7 @@ class VolumeTier:
         """Read the markers; the token is the last number of the page before."""
         after = int(token) if token is not None else 0
         with self._mapped("list_parts", upload.key):
-            rest = [part for part in self._uploads.parts(upload) if part.number > after]
+            rest = [part for part in self._settling.to_read().uploads.parts(upload) if part.number > after]
         page = tuple(rest[: self._page_size])
         return PartPage(parts=page, next_token=str(page[-1].number) if len(rest) > len(page) else None)
 
@@ -175,7 +206,7 @@ class VolumeTier:
         try:
             range_length(info.st_size, start, length, tier=self._name, operation="copy_part", key=source.key)
             self._require_etag(fd, source)
-            with self._mapped("copy_part", upload.key), closing(self._uploads.write_part(upload, number)) as writer:
+            with self._mapped("copy_part", upload.key), self._part(upload, number) as writer:
                 writer.copy_from(fd, start)
                 self._require_etag(fd, source)
                 return writer.finish()
@@ -186,51 +217,50 @@ class VolumeTier:
         """Move the file into place once every part is held and marked."""
         components = _components(upload.key)
         with self._mapped("complete", upload.key):
-            return _describe(upload.key, self._uploads.complete(upload, parts, components))
+            uploads = self._settling.to_write().uploads
+            return _describe(upload.key, uploads.complete(upload, parts, components))
 
     def abort(self, upload: Upload) -> None:
         """Remove the upload's folder."""
         with self._mapped("abort", upload.key):
-            self._uploads.abort(upload)
+            self._settling.to_write().uploads.abort(upload)
 
-    def _store(
-        self, operation: str, key: Key, body: Body, publish: Callable[[Path, Sequence[str]], None]
-    ) -> ObjectInfo:
-        components = _components(key)
-        with self._mapped(operation, key):
-            fd, temporary = self._root.new_temporary()
-        try:
-            offset = 0
-            for chunk in body_chunks(body, tier=self._name, operation=operation, key=key):
-                with self._mapped(operation, key):
-                    write_all(fd, chunk, offset)
-                offset += len(chunk)
-            with self._mapped(operation, key):
-                effects.fsync_fd(fd, str(temporary))
-                info = os.fstat(fd)
-                publish(temporary, components)
-        except BaseException:
-            with suppress(OSError):  # a leftover is not content; the first error is the one to report
-                effects.unlink(temporary)
-            raise
-        finally:
-            # Not before it has its key: open, it is locked, and nobody sweeps it.  Network
-            # filesystems may report a lost write only here.
-            with self._mapped(operation, key):
-                os.close(fd)
-        return _describe(key, info)
+    def _part(self, upload: Upload, number: int) -> AbstractContextManager[PartWriting]:
+        return closing(self._settling.to_write().uploads.write_part(upload, number))
+
+    def _whole_files(self, layout: Layout, prefix: str, token: str | None) -> Iterator[tuple[str, os.stat_result]]:
+        for key, info in walk_files(self._root.path, prefix, token):
+            try:
+                layout.check_whole(key.split("/"), info)
+            except FileNotFoundError:
+                continue
+            yield key, info
 
     def _open_file(self, components: Sequence[str]) -> tuple[int, os.stat_result]:
+        layout = self._settling.to_read()
         path = self._root.locate(components)
         # O_NONBLOCK: opening a FIFO that somebody put there must not wait for its writer.
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
             info = os.fstat(fd)
             _require_file(path, info)
+            layout.check_whole(components, info)
         except BaseException:
             os.close(fd)
             raise
         return fd, info
+
+    def _stream(self, fd: int, components: Sequence[str], start: int, length: int) -> VolumeStream:
+        """Return a stream that owns ``fd``, once this returns."""
+
+        def translated(error: OSError) -> TierError:
+            return self._translate(error, "open", "/".join(components))
+
+        reading = current_reading()
+        if reading is None:
+            return VolumeStream(fd, start, length, translated)
+        path = self._root.path.joinpath(*components)
+        return MediumStream(fd, path, start, length, translated, reading.note)
 
     def _require_etag(self, fd: int, source: ObjectInfo) -> None:
         etag = etag_of(os.fstat(fd))
@@ -238,14 +268,28 @@ class VolumeTier:
             message = f"the source is {etag}, no longer {source.etag}"
             raise IntegrityError(message, tier=self._name, operation="copy_part", key=source.key)
 
+    def _components(self, key: str, operation: str) -> tuple[str, ...]:
+        """Return the components of a key that is to be written."""
+        components = _components(key)
+        if any(is_silly(component) for component in components):
+            message = "names like this are what NFS and FUSE call files that were deleted while open"
+            raise Unsupported(message, tier=self._name, operation=operation, key=key, hint="give the file another name")
+        return components
+
     @contextmanager
     def _mapped(self, operation: str, key: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
             raise self._translate(error, operation, key) from error
+        except Refused as error:
+            raise error.kind(
+                error.message, tier=self._name, operation=operation, key=key, hint=error.hint
+            ) from error.__cause__
 
     def _translate(self, error: OSError, operation: str, key: str) -> TierError:
+        if error.errno == errno.ESTALE:
+            self._settling.handle_went_stale()
         if isinstance(error, (FileNotFoundError, NotADirectoryError)):
             if not self._root.is_there():
                 message = f"there is no folder {self._root.path}"
@@ -258,42 +302,25 @@ class VolumeTier:
         return translate(error, tier=self._name, operation=operation, key=key)
 
 
-class _VolumeStream(io.RawIOBase):
-    """``length`` bytes of an open file; a file that ends before is an error, not EOF."""
+class _BodyFailure(Exception):
+    """Reading the caller's body failed; kept apart from what the volume answers."""
 
-    def __init__(self, fd: int, start: int, length: int, translated: Callable[[OSError], TierError]) -> None:
-        super().__init__()
-        self._fd = fd
-        self._position = start
-        self._end = start + length
-        self._translated = translated
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
-    def readable(self) -> bool:
-        return True
 
-    def readinto(self, buffer: object, /) -> int:
-        view = memoryview(cast("bytearray", buffer)).cast("B")[: self._end - self._position]
-        if not view:
-            return 0
-        try:
-            count = os.preadv(self._fd, [view], self._position)
-            if count == 0:
-                raise failure(errno.ESTALE, Path())
-        except OSError as error:
-            raise self._translated(error) from error
-        self._position += count
-        return count
-
-    def close(self) -> None:
-        if not self.closed:
-            os.close(self._fd)
-        super().close()
+def _apart(pieces: Iterator[memoryview]) -> Iterator[memoryview]:
+    try:
+        yield from pieces
+    except OSError as error:
+        raise _BodyFailure(error) from error
 
 
 def _components(key: str) -> tuple[str, ...]:
     components = key_components(key)
-    if components[0] == HIDDEN:
-        raise ValueError(f"not a key: {key!r}: {HIDDEN} is the volume tier's own folder")
+    if components[0] in RESERVED:
+        raise ValueError(f"not a key: {key!r}: {components[0]} is not for objects on a volume")
     return components
 
 

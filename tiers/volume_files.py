@@ -1,110 +1,36 @@
-"""The filesystem under a volume tier: errno table, keys as paths, durable steps.
+"""The filesystem under a volume tier: keys as paths, locks, durable steps.
 
 Every step that makes something durable says why; functions here raise OSError, which
-:class:`tiers.volume.VolumeTier` translates by the one table below.
+:class:`tiers.volume.VolumeTier` translates (:mod:`tiers.volume_errnos`).
 """
 
 import ctypes
 import errno
 import fcntl
 import os
+import re
 import secrets
 import stat
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from tiers import effects
-from tiers.errors import (
-    AccessDenied,
-    CapacityExceeded,
-    ObjectExists,
-    ObjectNotFound,
-    TierError,
-    TierUnavailable,
-    Unsupported,
-)
+from tiers.volume_errnos import failure
 
 HIDDEN = ".ckptier"
 """Folder below the root for what is not an object yet; never listed, never a key."""
 
-_ATTEMPTS = 5
+RESERVED = frozenset((HIDDEN, ".s3compat_uploads"))
+"""Names at the root that are no keys: the second is where a volume that also speaks S3 keeps parts of uploads."""
+
+ATTEMPTS = 5
 """How often a folder may vanish under a write (a delete elsewhere removes empty ones) before it is an error."""
+
+_SILLY = re.compile(r"\.(?:nfs[0-9a-f]{16,}|fuse_hidden[0-9a-f]{16,})")
 
 _AT_FDCWD = -100
 _RENAME_NOREPLACE = 1
-
-_PERMISSION = "check owner, mode and mount options of the volume for this user"
-_ROOM = "make room on the volume or raise its quota"
-_PASSING = "the volume does not answer as it should; it is tried again"
-_NAMES = "on a volume, names are at most 255 bytes and a key cannot also be the folder of another key"
-_FILESYSTEM = "this filesystem lacks what a volume needs; use another one"
-
-ERRNO_TABLE: Mapping[int, tuple[type[TierError], str]] = {
-    errno.ENOENT: (ObjectNotFound, ""),
-    errno.EEXIST: (ObjectExists, ""),
-    errno.EACCES: (AccessDenied, _PERMISSION),
-    errno.EPERM: (AccessDenied, _PERMISSION),
-    errno.EROFS: (AccessDenied, "the volume is mounted read-only"),
-    errno.ELOOP: (AccessDenied, "symbolic links below the root are not followed: remove the link"),
-    errno.ENOSPC: (CapacityExceeded, _ROOM),
-    errno.EDQUOT: (CapacityExceeded, _ROOM),
-    errno.EFBIG: (CapacityExceeded, "the file would be larger than the filesystem or `ulimit -f` allows"),
-    errno.EMLINK: (CapacityExceeded, "too many links or folders in one folder"),
-    errno.EISDIR: (Unsupported, _NAMES),
-    errno.ENOTDIR: (Unsupported, _NAMES),
-    errno.ENOTEMPTY: (Unsupported, _NAMES),
-    errno.ENAMETOOLONG: (Unsupported, _NAMES),
-    errno.EXDEV: (Unsupported, "another filesystem is mounted below the root: make it a tier of its own"),
-    errno.EINVAL: (Unsupported, _FILESYSTEM),
-    errno.ENOSYS: (Unsupported, _FILESYSTEM),
-    errno.EOPNOTSUPP: (Unsupported, _FILESYSTEM),
-    **dict.fromkeys(
-        (
-            errno.EAGAIN,
-            errno.EBUSY,
-            errno.ECONNABORTED,
-            errno.ECONNREFUSED,
-            errno.ECONNRESET,
-            errno.EHOSTDOWN,
-            errno.EHOSTUNREACH,
-            errno.EINTR,
-            errno.EIO,
-            errno.EMFILE,
-            errno.ENETDOWN,
-            errno.ENETUNREACH,
-            errno.ENFILE,
-            errno.ENODEV,
-            errno.ENOLCK,
-            errno.ENOMEM,
-            errno.ENOTCONN,
-            errno.ENXIO,
-            errno.EPIPE,
-            errno.EREMOTEIO,
-            errno.ESHUTDOWN,
-            errno.ESTALE,
-            errno.ETIMEDOUT,
-        ),
-        (TierUnavailable, _PASSING),
-    ),
-}
-"""What each errno means to the caller, and what to tell the operator.  An errno that is not here is a TierError."""
-
-
-_NAMES_OF_ERRNOS = {**errno.errorcode, errno.EOPNOTSUPP: "EOPNOTSUPP", errno.EAGAIN: "EAGAIN"}  # two have two names
-
-
-def translate(error: OSError, *, tier: str, operation: str, key: str) -> TierError:
-    """Return the tier's error for an OSError."""
-    kind, hint = ERRNO_TABLE.get(error.errno or 0, (TierError, "an unexpected answer of the filesystem"))
-    name = _NAMES_OF_ERRNOS.get(error.errno or 0, "no errno")
-    message = f"{error.strerror or error} [{name}]"
-    return kind(message, tier=tier, operation=operation, key=key, hint=hint)
-
-
-def failure(number: int, path: Path) -> OSError:
-    """Return the OSError that the system would raise."""
-    return OSError(number, os.strerror(number), str(path))
 
 
 def etag_of(info: os.stat_result) -> str:
@@ -120,15 +46,52 @@ def write_all(fd: int, data: memoryview | bytes, offset: int) -> None:
         view, offset = view[count:], offset + count
 
 
+def write_on(fd: int, data: memoryview | bytes) -> None:
+    """Write all of ``data`` where the last write ended: all that some filesystems allow."""
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def flush(fd: int) -> None:
+    """Have the errors that closing a file would report, while it stays open and locked.
+
+    Network filesystems may tell of a lost write only at a close, and every close of a
+    descriptor asks them, also that of a copy.
+    """
+    os.close(os.dup(fd))
+
+
+@contextmanager
+def closing_fd(fd: int) -> Iterator[None]:
+    """Close a descriptor after the block; its error counts unless the block has one of its own."""
+    try:
+        yield
+    except BaseException:
+        with suppress(OSError):  # the first error is the one to report
+            os.close(fd)
+        raise
+    os.close(fd)
+
+
+NO_DIRECTORY_FSYNC = (errno.EINVAL, errno.EOPNOTSUPP, errno.EBADF, errno.EACCES, errno.EISDIR)
+"""How filesystems say that there is nothing to fsync in a folder; an error of the device has another number."""
+
+
 def sync_directory(path: Path) -> None:
     """Make the names in a directory durable, where its filesystem knows that notion."""
     try:
         effects.fsync_directory(path)
     except OSError as error:
         # Some network filesystems refuse fsync on a directory because each change to it
-        # is durable when it returns; an error of the device has another number.
-        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+        # is durable when it returns, and some refuse to open one.
+        if error.errno not in NO_DIRECTORY_FSYNC:
             raise
+
+
+def is_silly(name: str) -> bool:
+    """Tell whether a name is what NFS or FUSE call a file that was deleted while open: it is nobody's object."""
+    return _SILLY.fullmatch(name) is not None
 
 
 def lock(fd: int, mode: int) -> bool:
@@ -136,16 +99,30 @@ def lock(fd: int, mode: int) -> bool:
     try:
         fcntl.flock(fd, mode | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP):
+        # EBADF: NFS makes byte-range locks of it, and wants a file that is open for writing.
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EBADF):
             raise
         return False
     return True
+
+
+def open_to_lock(path: Path) -> int:
+    """Open a file only to lock it: for writing, or where it may be written only once, for reading."""
+    flags = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        return os.open(path, os.O_WRONLY | flags)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM, errno.EACCES, errno.EROFS, errno.EBUSY):
+            raise
+        return os.open(path, os.O_RDONLY | flags)
 
 
 def remove_folder(path: Path) -> None:
     """Remove a folder of files; others may be doing the same."""
     with suppress(FileNotFoundError):
         for entry in path.iterdir():
+            if is_silly(entry.name):
+                return  # it goes when whoever has it open closes it; the rest is for a later sweep
             effects.unlink(entry)
         path.rmdir()
 
@@ -157,8 +134,10 @@ def sweep(folder: Path) -> None:
     do not reach other machines), its writer fails with TierUnavailable and begins anew.
     """
     for path in folder.iterdir():
+        if is_silly(path.name):
+            continue
         try:
-            fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+            fd = open_to_lock(path)
         except IsADirectoryError:
             remove_folder(path)
             continue
@@ -175,12 +154,17 @@ def sweep(folder: Path) -> None:
 
 def rename_new(source: Path, target: Path) -> None:
     """Rename, or raise FileExistsError where the target exists: put-if-absent without hard links."""
+    with effects.effect(effects.Effect.RENAME, str(target)):
+        rename_no_replace(source, target)
+
+
+def rename_no_replace(source: Path, target: Path) -> None:
+    """Do what :func:`rename_new` does, unannounced: for scratch files that nobody keeps."""
     function = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
     if function is None:
         raise failure(errno.ENOSYS, target)
-    with effects.effect(effects.Effect.RENAME, str(target)):
-        if function(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE) != 0:
-            raise failure(ctypes.get_errno(), target)
+    if function(_AT_FDCWD, os.fsencode(source), _AT_FDCWD, os.fsencode(target), _RENAME_NOREPLACE) != 0:
+        raise failure(ctypes.get_errno(), target)
 
 
 class VolumeRoot:
@@ -188,7 +172,6 @@ class VolumeRoot:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._swept = False
         self._pinned: tuple[int, int] | None = None
         self._durable: set[tuple[Path, int, int]] = set()
 
@@ -211,6 +194,27 @@ class VolumeRoot:
             self._pinned = (info.st_dev, info.st_ino)
         elif info.st_dev != self._pinned[0] and info.st_ino != self._pinned[1]:
             raise failure(errno.ESTALE, self.path)
+
+    @property
+    def moved(self) -> bool:
+        """Whether something about the root's place is not what it was at the first use.  Raises OSError."""
+        info = self.path.stat()
+        return self._pinned not in (None, (info.st_dev, info.st_ino))
+
+    def forget(self) -> None:
+        """Take the root for what it will be at the next use, and nothing in it for durable."""
+        self._pinned = None
+        self._durable.clear()
+
+    def clock(self) -> int:
+        """Return the time that the volume gives to a file written now, in nanoseconds: ages are told by one clock."""
+        path = self.ensure((HIDDEN, "tmp")) / secrets.token_hex(16)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        try:
+            return os.fstat(fd).st_mtime_ns
+        finally:
+            os.close(fd)
+            effects.unlink(path)
 
     def locate(self, components: Sequence[str]) -> Path:
         """Return the path of a key whose folders exist and are no symbolic links (ELOOP)."""
@@ -252,16 +256,12 @@ class VolumeRoot:
     def new_temporary(self) -> tuple[int, Path]:
         """Open a new file that is not an object yet, with the mode that the umask leaves.
 
-        Its lock says that somebody still writes it.  The first call removes what killed
-        writers left behind.
+        Its lock says that somebody still writes it.
         """
         folder = self.ensure((HIDDEN, "tmp"))
-        if not self._swept:
-            self._swept = True
-            sweep(folder)
         while True:
             path = folder / secrets.token_hex(16)
-            fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
             try:
                 lock(fd, fcntl.LOCK_EX)
             except BlockingIOError:  # somebody sweeps, and was faster than the lock
@@ -274,10 +274,10 @@ class VolumeRoot:
     def publish(self, source: Path, components: Sequence[str]) -> None:
         """Rename a fsynced file to its key, replacing what is there, and make the name durable."""
         identity = source.lstat()
-        for attempt in range(1, _ATTEMPTS + 1):
+        for attempt in range(1, ATTEMPTS + 1):
             folder = self.ensure(components[:-1])
             target = folder / components[-1]
-            self._clear(target)
+            self.clear(target)
             try:
                 effects.rename(source, target)
                 break
@@ -286,14 +286,14 @@ class VolumeRoot:
                 # and repeat), or because its reply was lost and the repeat found it gone.
                 if _same_file(target, identity):
                     break
-                if attempt == _ATTEMPTS or not source.exists():
+                if attempt == ATTEMPTS or not source.exists():
                     raise
         sync_directory(folder)
 
     def publish_new(self, source: Path, components: Sequence[str]) -> None:
         """Give a fsynced file its key if that is free (FileExistsError), and make the name durable."""
         identity = source.lstat()
-        for attempt in range(1, _ATTEMPTS + 1):
+        for attempt in range(1, ATTEMPTS + 1):
             folder = self.ensure(components[:-1])
             target = folder / components[-1]
             try:
@@ -305,26 +305,26 @@ class VolumeRoot:
                 if _link_count(source) > 1 or _same_file(target, identity):
                     break
                 if isinstance(error, FileExistsError):
-                    self._clear(target)
+                    self.clear(target)
                     if _exists(target):
                         raise
-                elif not isinstance(error, FileNotFoundError) or attempt == _ATTEMPTS or not source.exists():
+                elif not isinstance(error, FileNotFoundError) or attempt == ATTEMPTS or not source.exists():
                     raise
         else:
             raise failure(errno.EBUSY, target)
         sync_directory(folder)
         effects.unlink(source)
 
-    def remove_empty(self, components: Sequence[str]) -> None:
-        """Remove the folders above a key that are empty, innermost first."""
-        for depth in range(len(components) - 1, 0, -1):
+    def remove_empty(self, components: Sequence[str], *, keep: int = 0) -> None:
+        """Remove the folders above a key that are empty, innermost first, but for the outermost ``keep``."""
+        for depth in range(len(components) - 1, keep, -1):
             try:
                 self.path.joinpath(*components[:depth]).rmdir()
             except OSError:
                 return  # in use, already gone, or not ours to remove: an empty folder is not content
 
     @staticmethod
-    def _clear(target: Path) -> None:
+    def clear(target: Path) -> None:
         """Remove an empty folder where an object is to stand; refuse a full one (EISDIR) and a link (ELOOP)."""
         try:
             mode = target.lstat().st_mode

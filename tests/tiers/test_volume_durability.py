@@ -24,8 +24,8 @@ def tier(tmp_path: Path) -> VolumeTier:
 
 
 def leftovers(root: Path) -> list[Path]:
-    """Return the files in the hidden folder."""
-    return [path for path in (root / ".ckptier").rglob("*") if path.is_file()]
+    """Return the files in the hidden folder, but for the volume's marker."""
+    return [path for path in (root / ".ckptier").rglob("*") if path.is_file() and path.name != "volume.json"]
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from tiers.errors import (
 )
 from tiers.protocol import Key
 from tiers.volume import VolumeTier
-from tiers.volume_files import ERRNO_TABLE, translate
+from tiers.volume_errnos import ERRNO_TABLE, translate
 
 EXPECTED: dict[type[TierError], str] = {
     ObjectNotFound: "ENOENT",
