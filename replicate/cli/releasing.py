@@ -5,31 +5,32 @@ Exit codes: 0; 1 where the scan blocks; 5 where bytes are not what they should b
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from replicate.cli.options import ConfigOption, GenerationOption, JsonOption, VerboseOption, configured, generation_id
-from replicate.cli.reporting import reporting, write_error
+from replicate.cli.options import ConfigOption, GenerationOption, JsonOption, VerboseOption
+from replicate.cli.release_inputs import (
+    AsOption,
+    AuthorizationArgument,
+    KeyOption,
+    PassphraseOption,
+    PolicyOption,
+    PreparedArgument,
+    ReasonOption,
+    TierOption,
+    TokenOption,
+    desk_of,
+    known_source,
+    passphrase_of,
+    reason_of,
+    reporting,
+    show_authorization,
+    signer_of,
+    sourcing_of,
+)
+from replicate.cli.reporting import write_error
 from replicate.errors import ExitCode
-
-if TYPE_CHECKING:
-    from replicate.release.keys import Passphrase
-    from replicate.release.verbs import Desk, Signer, Sourcing
-
-PreparedArgument = Annotated[Path, typer.Argument(metavar="PREPARED", help="Folder that `release prepare` made.")]
-AuthorizationArgument = Annotated[Path, typer.Argument(metavar="AUTHORIZATION", help="File of an authorization.")]
-PolicyOption = Annotated[Path, typer.Option("--policy", metavar="FILE", help="release-policy.toml.")]
-AsOption = Annotated[str, typer.Option("--as", metavar="NAME", help="Who you are in the policy.")]
-KeyOption = Annotated[Path, typer.Option("--key", metavar="FILE", help="Your private key.")]
-PassphraseOption = Annotated[
-    Path | None,
-    typer.Option("--passphrase-file", metavar="FILE", help="Its passphrase (default: asked at the terminal)."),
-]
-TokenOption = Annotated[
-    Path | None, typer.Option("--token-file", metavar="FILE", help="The Hub's token (default: HF_TOKEN, or the login).")
-]
-TierOption = Annotated[str | None, typer.Option("--tier", "-t", help="Read from this tier (default: the local store).")]
 
 release = typer.Typer(
     help="Publish weights: exactly the bytes that were approved, exactly where.",
@@ -41,6 +42,22 @@ release = typer.Typer(
 def register(app: typer.Typer) -> None:
     """Add this module's commands."""
     app.add_typer(release, name="release", short_help="Publish weights, authorized.")
+
+
+@release.command(short_help="Write templates to fill in.")
+def init(
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Where to write them.")] = Path(),
+    *,
+    as_json: JsonOption = False,
+) -> None:
+    """Write release.toml and release-policy.toml, commented, to be filled in; nothing is overwritten."""
+    with reporting(as_json=as_json) as out:
+        from replicate.release.templates import POLICY, RELEASE, write_templates  # noqa: PLC0415 - keeps --help fast
+
+        write_templates(folder)
+        lines = [f"wrote {folder / name}" for name in (RELEASE, POLICY)]
+        next_step = "next: fill in what is empty; `ckptier release prepare` names what is missing"
+        out.show({"wrote": [str(folder / RELEASE), str(folder / POLICY)]}, "\n".join([*lines, next_step]))
 
 
 @release.command(short_help="Make a release from a generation, and scan it.")
@@ -61,17 +78,17 @@ def prepare(
     """
     with reporting(as_json=as_json, verbose=verbose) as out_:
         from replicate.jsonable import jsonable  # noqa: PLC0415 - keeps --help fast
-        from replicate.release.rendering import render_prepared  # noqa: PLC0415 - as above
+        from replicate.release.rendering import counted, render_prepared  # noqa: PLC0415 - as above
         from replicate.release.verbs import prepare_release  # noqa: PLC0415 - as above
 
-        report = prepare_release(description, out, _sourcing(config, generation, tier), waivers=waivers)
+        report = prepare_release(description, out, sourcing_of(config, generation, tier), waivers=waivers)
         code = ExitCode.ERROR if report.scan.blocking else ExitCode.OK
         named = {"export_manifest_sha256": report.manifest.sha256, **jsonable(report)}
         out_.show(named, render_prepared(report), exit_code=code)
         if report.scan.blocking:
             write_error(
-                f"{len(report.scan.blocking)} findings block this release",
-                "remove their cause and prepare again, or answer for them in a file for --waivers",
+                f"what blocks this release: {counted(len(report.scan.blocking), 'finding')}, in {out}",
+                "remove the cause (README.md is made from [card]) and prepare again, or answer for it by --waivers",
             )
 
 
@@ -101,17 +118,22 @@ def verify(
     """Prove a release; exit 5 where a check fails. What could not be checked is listed."""
     with reporting(as_json=as_json, verbose=verbose) as out:
         from replicate.release.rendering import render_verified  # noqa: PLC0415 - keeps --help fast
-        from replicate.release.verbs import verify_tree  # noqa: PLC0415 - as above
+        from replicate.release.verbs import is_described, verify_tree  # noqa: PLC0415 - as above
 
         report = verify_tree(
             target,
             description_path=description,
-            sourcing=_sourcing(config, generation, tier) if source else None,
+            sourcing=known_source(config, generation, tier) if source and is_described(target, description) else None,
             manifest_sha256=manifest_sha256,
             deep=deep,
         )
         code = ExitCode.OK if report.complete or not strict else ExitCode.PARTIAL
         out.show(report, render_verified(report), exit_code=code if report.ok else ExitCode.INTEGRITY)
+        if not report.ok:
+            write_error(
+                f"{target} is not what it should be: {', '.join(check.name for check in report.failed)}",
+                "do not publish or use it; prepare or download it again",
+            )
 
 
 @release.command(short_help="Ask for permission, as a signed record.")
@@ -140,10 +162,8 @@ def authorize(
     """Write a record that binds these bytes, this place and this visibility, signed by you. Others approve it."""
     with reporting(as_json=as_json) as output:
         from replicate.release import verbs  # noqa: PLC0415 - keeps --help fast
-        from replicate.release.bundle import Prepared  # noqa: PLC0415 - as above
-        from replicate.release.rendering import render_authorization  # noqa: PLC0415 - as above
 
-        desk = _desk(policy, token_file)
+        desk = desk_of(policy, token_file)
         wish = verbs.wish(
             statement=statement,
             valid_for=timedelta(days=days),
@@ -152,8 +172,8 @@ def authorize(
             gating=gating,
             commit=commit,
         )
-        found = desk.authorize(Prepared(prepared), wish, _signer(name, key, passphrase_file), out)
-        output.show(found.record, render_authorization(found, desk.policy))
+        found = desk.authorize(verbs.prepared_at(prepared), wish, signer_of(name, key, passphrase_file), out)
+        show_authorization(output, found, desk.policy, file=out)
 
 
 @release.command(short_help="Approve what somebody asked for.")
@@ -169,12 +189,11 @@ def approve(
 ) -> None:
     """Add your approval, after everything was recomputed from the bytes. Read `release show` first."""
     with reporting(as_json=as_json) as out:
-        from replicate.release.bundle import Prepared  # noqa: PLC0415 - keeps --help fast
-        from replicate.release.rendering import render_authorization  # noqa: PLC0415 - as above
+        from replicate.release.verbs import prepared_at  # noqa: PLC0415 - keeps --help fast
 
-        desk = _desk(policy, None)
-        found = desk.approve(authorization, Prepared(prepared), _signer(name, key, passphrase_file))
-        out.show(found.record, render_authorization(found, desk.policy))
+        desk = desk_of(policy, None)
+        found = desk.approve(authorization, prepared_at(prepared), signer_of(name, key, passphrase_file))
+        show_authorization(out, found, desk.policy, file=authorization)
 
 
 @release.command(short_help="Put approvals of one record together.")
@@ -187,11 +206,8 @@ def merge(
 ) -> None:
     """Add to a file the approvals that others gave on copies of it."""
     with reporting(as_json=as_json) as out:
-        from replicate.release.rendering import render_authorization  # noqa: PLC0415 - keeps --help fast
-
-        desk = _desk(policy, None)
-        found = desk.merge(authorization, tuple(others))
-        out.show(found.record, render_authorization(found, desk.policy))
+        desk = desk_of(policy, None)
+        show_authorization(out, desk.merge(authorization, tuple(others)), desk.policy, file=authorization)
 
 
 @release.command(short_help="Show an authorization in words.")
@@ -201,13 +217,12 @@ def show(
     policy: Annotated[Path | None, typer.Option("--policy", metavar="FILE", help="release-policy.toml.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Show what an authorization permits; its signatures are checked when it is used."""
+    """Show what an authorization permits; with a policy, also whether its signatures hold."""
     with reporting(as_json=as_json) as out:
         from replicate.release.authorizing import read_authorization  # noqa: PLC0415 - keeps --help fast
-        from replicate.release.rendering import render_authorization  # noqa: PLC0415 - as above
 
         found = read_authorization(authorization)
-        out.show(found.record, render_authorization(found, _desk(policy, None).policy if policy else None))
+        show_authorization(out, found, desk_of(policy, None).policy if policy else None, file=authorization)
 
 
 @release.command(short_help="Do what was authorized, and read it back.")
@@ -227,16 +242,16 @@ def publish(
     """Check everything again against the bytes, publish them whole, read them back, and write it down."""
     with reporting(as_json=as_json, verbose=verbose) as out:
         from replicate.release.authorizing import read_authorization  # noqa: PLC0415 - keeps --help fast
-        from replicate.release.bundle import Prepared  # noqa: PLC0415 - as above
         from replicate.release.rendering import render_done  # noqa: PLC0415 - as above
+        from replicate.release.verbs import prepared_at  # noqa: PLC0415 - as above
 
-        report = _desk(policy, token_file).publish(
-            Prepared(prepared),
-            read_authorization(authorization),
-            _signer(name, key, passphrase_file),
-            resume=resume,
-            step=out.progress,
-        )
+        desk, permitted = desk_of(policy, token_file), read_authorization(authorization)
+        made, signer = prepared_at(prepared), signer_of(name, key, passphrase_file)
+        try:
+            report = desk.publish(made, permitted, signer, resume=resume, step=out.progress)
+        except KeyboardInterrupt:
+            write_error("interrupted: `ckptier release log` says how far it came", "run the same command with --resume")
+            raise
         out.show(report, render_done(report))
 
 
@@ -247,7 +262,7 @@ def revoke(
     policy: PolicyOption,
     name: AsOption,
     key: KeyOption,
-    reason: Annotated[str, typer.Option("--reason", help="Why.")],
+    reason: ReasonOption,
     passphrase_file: PassphraseOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -256,7 +271,7 @@ def revoke(
         from replicate.release.authorizing import read_authorization  # noqa: PLC0415 - keeps --help fast
 
         found = read_authorization(authorization)
-        _desk(policy, None).revoke(found, reason=reason, who=_signer(name, key, passphrase_file))
+        desk_of(policy, None).revoke(found, reason=reason_of(reason), who=signer_of(name, key, passphrase_file))
         out.show({"revoked": found.record_sha256}, f"revoked {found.record_sha256}")
 
 
@@ -267,18 +282,21 @@ def withdraw(
     policy: PolicyOption,
     name: AsOption,
     key: KeyOption,
-    reason: Annotated[str, typer.Option("--reason", help="Why.")],
+    reason: ReasonOption,
     passphrase_file: PassphraseOption = None,
     token_file: TokenOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Void every authorization of a release, and make its repository private. Nothing is deleted."""
     with reporting(as_json=as_json) as out:
-        from replicate.release.bundle import Prepared  # noqa: PLC0415 - keeps --help fast
-        from replicate.release.rendering import render_withdrawn  # noqa: PLC0415 - as above
+        from replicate.release.rendering import render_withdrawn  # noqa: PLC0415 - keeps --help fast
+        from replicate.release.verbs import prepared_at  # noqa: PLC0415 - as above
 
-        report = _desk(policy, token_file).withdraw(
-            Prepared(prepared), reason=reason, who=_signer(name, key, passphrase_file), step=out.progress
+        report = desk_of(policy, token_file).withdraw(
+            prepared_at(prepared),
+            reason=reason_of(reason),
+            who=signer_of(name, key, passphrase_file),
+            step=out.progress,
         )
         out.show(report, render_withdrawn(report))
 
@@ -289,7 +307,7 @@ def log(*, policy: PolicyOption, as_json: JsonOption = False) -> None:
     with reporting(as_json=as_json) as out:
         from replicate.release.rendering import render_history  # noqa: PLC0415 - keeps --help fast
 
-        history = _desk(policy, None).history()
+        history = desk_of(policy, None).history()
         out.show([one.entry for one in history.logged], render_history(history))
 
 
@@ -305,7 +323,7 @@ def keygen(
     with reporting(as_json=as_json) as out:
         from replicate.release import keys  # noqa: PLC0415 - keeps --help fast
 
-        passphrase = None if no_passphrase else _passphrase(passphrase_file, confirm=True)
+        passphrase = None if no_passphrase else passphrase_of(passphrase_file, confirm=True)
         public = keys.generate(path, passphrase=passphrase).public
         out.show({"key": public.text, "fingerprint": public.fingerprint}, f'key = "{public.text}"')
 
@@ -320,11 +338,12 @@ def sign(
 ) -> None:
     """Write an OpenSSF model-signing bundle over every file, for people who have no ckptier."""
     with reporting(as_json=as_json) as output:
-        from replicate.release.bundle import Prepared  # noqa: PLC0415 - keeps --help fast
+        from replicate.release.verbs import prepared_at  # noqa: PLC0415 - keeps --help fast
         from replicate.release.verifying.signing import sign_tree  # noqa: PLC0415 - as above
 
-        bundle = sign_tree(Prepared(prepared).tree, key, signature=out)
-        output.show({"bundle": str(bundle)}, f"{bundle}: a signature over every file of {Prepared(prepared).tree}")
+        tree = prepared_at(prepared).tree
+        bundle = sign_tree(tree, key, signature=out)
+        output.show({"bundle": str(bundle)}, f"{bundle}: a signature over every file of {tree}")
 
 
 @release.command("verify-signature", short_help="Check a model-signing bundle.")
@@ -342,31 +361,3 @@ def verify_signature(
 
         files = signing.verify_signature(published_tree(tree), signature, public_key)
         out.show({"files": files}, f"signed with this key, and nothing else is there: {len(files)} files")
-
-
-def _sourcing(config: Path | None, generation: str | None, tier: str | None) -> "Sourcing":
-    from replicate.release.verbs import Sourcing  # noqa: PLC0415 - keeps --help fast
-
-    return Sourcing(config=configured(config), generation=generation_id(generation), tier=tier)
-
-
-def _desk(policy: Path, token_file: Path | None) -> "Desk":
-    from replicate.release.publishing.opening import read_token  # noqa: PLC0415 - keeps --help fast
-    from replicate.release.verbs import Desk  # noqa: PLC0415 - as above
-
-    return Desk(policy, token=read_token(token_file) if token_file else None)
-
-
-def _signer(name: str, key: Path, passphrase_file: Path | None) -> "Signer":
-    from replicate.release import keys  # noqa: PLC0415 - keeps --help fast
-    from replicate.release.verbs import Signer  # noqa: PLC0415 - as above
-
-    return Signer(name=name, key=keys.load(key, passphrase=_passphrase(passphrase_file, confirm=False)))
-
-
-def _passphrase(file: Path | None, *, confirm: bool) -> "Passphrase":
-    from replicate.release import keys  # noqa: PLC0415 - keeps --help fast
-
-    if file is not None:
-        return keys.passphrase_from(file)
-    return lambda: str(typer.prompt("Passphrase", hide_input=True, confirmation_prompt=confirm, err=True)).encode()

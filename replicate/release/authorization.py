@@ -9,13 +9,12 @@ the place, the release log and the time.
 from enum import StrEnum
 from typing import Annotated, Literal
 
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from replicate.release.destination import Destination
 from replicate.release.documents import Document, Name, Sha256, Text
-from replicate.release.findings import Waiver
+from replicate.release.findings import Moment, Waiver
 
-Moment = Annotated[AwareDatetime, Field(strict=False)]
 CommitId = Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
 
 

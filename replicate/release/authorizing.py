@@ -24,13 +24,14 @@ from replicate.release.destination import HUB_SCHEME, Destination, Gating, Visib
 from replicate.release.documents import Document, decode, encode, faults, read_bytes
 from replicate.release.envelope import Envelope, PayloadType, from_document, sign, verify
 from replicate.release.keys import SigningKey
-from replicate.release.policy import Permission, Person, Policy
+from replicate.release.policy import Permission, Person, Policy, wrong_key
 from replicate.release.subject import Observed
 from tiers import effects
 from tiers.clock import Clock, rfc3339
 
 MAX_AUTHORIZATION_BYTES = 8 * 1024 * 1024
 MAX_APPROVALS = 256
+_NAME_IT = "name the file that `ckptier release authorize` wrote"
 _HUB_VISIBILITY = (Visibility.PRIVATE, Visibility.PUBLIC)
 
 
@@ -105,7 +106,7 @@ def request(
             hint="remove their cause, or waive them with a reason, and prepare again",
         )
     destination = _destination(observed, policy, act, visibility, gating)
-    _check_times(policy, clock.now(), not_before, valid_for)
+    expires_at = _check_times(policy, clock.now(), not_before, valid_for)
     try:
         record = AuthorizationRecord(
             act=act,
@@ -121,7 +122,7 @@ def request(
             statement=statement,
             requested_at=clock.now(),
             not_before=not_before,
-            expires_at=not_before + valid_for,
+            expires_at=expires_at,
             log_position=log_position,
         )
     except ValidationError as error:
@@ -174,7 +175,7 @@ def read_authorization(path: Path) -> Authorization:
 def parse_authorization(data: bytes, *, what: str) -> Authorization:
     """Read an authorization from the bytes of its file; raises IntegrityFailure."""
     if len(data) > MAX_AUTHORIZATION_BYTES:
-        raise IntegrityFailure(f"{what} is larger than {MAX_AUTHORIZATION_BYTES} bytes")
+        raise IntegrityFailure(f"{what} is larger than {MAX_AUTHORIZATION_BYTES} bytes", hint=_NAME_IT)
     file = decode(_File, data, what=what)
     authorization = _read_record(from_document(file.record, what=f"{what}: record"))
     approvals = tuple(
@@ -261,10 +262,7 @@ def _permitted(policy: Policy, name: str, key: SigningKey, needed: Permission, c
         who = ", ".join(one.name for one in policy.who_may(needed))
         raise Denied(f"{name!r} may not {needed} under this policy", hint=f"those who may: {who}")
     if person.public_key != key.public:
-        raise Denied(
-            f"the key {key.public.fingerprint} is not the one that the policy pins for {name!r}",
-            hint=f"use the key {person.public_key.fingerprint}, or have the policy changed",
-        )
+        raise wrong_key(policy, person, key.public)
     if not person.current(clock.now()):
         raise Denied(f"{name!r} may do nothing any more: not_after has passed", hint="ask somebody else")
     return person
@@ -278,7 +276,10 @@ def _destination(
     if act is Act.PUBLISH and (visibility is not None or gating is not None):
         raise UsageError("a publication takes visibility and gating from the description", hint="leave them out")
     if act is Act.SET_VISIBILITY and (visibility not in _HUB_VISIBILITY or described.scheme != HUB_SCHEME):
-        raise UsageError("set-visibility needs a visibility, and a repository of the Hub", hint="say which, and where")
+        raise UsageError(
+            f"set-visibility needs a visibility (private, public) and a repository of the Hub: this is {described.url}",
+            hint="elsewhere ckptier does not manage who sees a release: change that at the place itself",
+        )
     if act is Act.PUBLISH and described.visibility is Visibility.PUBLIC:
         raise Denied(
             "destination.visibility: public: a release is published privately first",
@@ -303,19 +304,30 @@ def _parent(act: Act, expected_parent: str | None, commit: str | None) -> str | 
             raise UsageError("commit belongs to set-visibility: a publication makes its own", hint="leave it out")
         return expected_parent
     if commit is None or expected_parent not in (None, commit):
-        raise UsageError("set-visibility needs the commit that was published, and no other parent", hint="give commit")
+        raise UsageError(
+            f"set-visibility needs the commit that the branch is at, {expected_parent or 'none'}: given was {commit}",
+            hint="give the commit that `ckptier release log` shows as published, if nobody added another one to it",
+        )
     return commit
 
 
-def _check_times(policy: Policy, now: datetime, not_before: datetime, valid_for: timedelta) -> None:
-    expires_at, limit = not_before + valid_for, timedelta(days=policy.max_valid_days)
+def _check_times(policy: Policy, now: datetime, not_before: datetime, valid_for: timedelta) -> datetime:
+    """Return when it expires."""
+    limit = timedelta(days=policy.max_valid_days)
+    try:
+        expires_at = not_before + valid_for
+    except OverflowError:
+        raise UsageError("expires_at: there is no such time", hint="ask for less time, or ask later") from None
     if expires_at <= max(now, not_before):
-        raise UsageError(f"expires_at: {rfc3339(expires_at)} is over before it begins", hint="give it more time")
+        raise UsageError(
+            f"expires_at: {rfc3339(expires_at)} has passed already", hint="give it more days, or a later --not-before"
+        )
     if expires_at - min(now, not_before) > limit:
         raise Denied(
             f"expires_at: {rfc3339(expires_at)} is past max_valid_days = {policy.max_valid_days} of the policy",
             hint="ask for less time, or ask later",
         )
+    return expires_at
 
 
 def _check_approvable(authorization: Authorization, policy: Policy, approver: str, now: datetime) -> None:

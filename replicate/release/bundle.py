@@ -21,6 +21,7 @@ from pydantic import Field
 
 from replicate import canonical
 from replicate.release.documents import Count, Document, Name, Sha256, Text, encode
+from replicate.release.headers import MAX_DIMENSIONS
 
 MANIFEST = "export-manifest.json"
 
@@ -47,7 +48,7 @@ class PublishedTensor(Document):
     name: Name
     file: Name
     dtype: Name
-    shape: Annotated[tuple[Count, ...], Field(strict=False)]
+    shape: Annotated[tuple[Count, ...], Field(strict=False, max_length=MAX_DIMENSIONS)]
     sha256: Sha256
 
 

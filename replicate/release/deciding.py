@@ -35,6 +35,7 @@ _SHOWN = 300
 _ANEW = "request a new authorization"
 _RESTORE_LOG = "the log was cut, replaced or is another one: restore it, or correct log in the policy"
 _FIRST = "publish it privately, then authorize set-visibility"
+_MORE = "have it approved by more people: `ckptier release approve`"
 _APPROVE = "have it approved again, by the right person with the right key"
 
 
@@ -43,9 +44,18 @@ class NotAuthorized(TrustFailure):
 
     def __init__(self, refusals: Sequence[Refusal]) -> None:
         reasons = "; ".join(f"{one.field}: authorized {one.authorized}, found {one.found}" for one in refusals)
-        steps = dict.fromkeys(one.next for one in refusals)
-        super().__init__(f"not authorized: {reasons}", hint="; ".join(steps))
+        super().__init__(f"not authorized: {reasons}", hint=_steps(refusals))
         self.refusals = tuple(refusals)
+
+
+def _steps(refusals: Sequence[Refusal]) -> str:
+    """Say what to do; where that differs, for which field."""
+    steps: dict[str, list[str]] = {}
+    for one in refusals:
+        steps.setdefault(one.next, []).append(one.field)
+    if len(steps) == 1:
+        return next(iter(steps))
+    return "; ".join(f"{', '.join(fields)}: {step}" for step, fields in steps.items())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +113,13 @@ def require(refusals: Sequence[Refusal]) -> None:
     """Raise NotAuthorized where there is a refusal."""
     if refusals:
         raise NotAuthorized(refusals)
+
+
+def strangers(policy: Policy, destination: Destination) -> tuple[Refusal, ...]:
+    """Return why a place may not even be looked at: whoever is asked is shown the token that goes with the question."""
+    field = policy.stranger(destination)
+    found = "no [[destination]] of the policy that names it"
+    return (_refusal(f"destination.{field}", getattr(destination, field), found, "see the policy"),) if field else ()
 
 
 def _act(case: _Case) -> Iterator[Refusal]:
@@ -172,12 +189,15 @@ def _approval_time(case: _Case, field: str, approval: Approval) -> Iterator[Refu
 
 def _entitled(case: _Case, person: Person | None, field: str, name: str, needed: Permission) -> Iterator[Refusal]:
     """Refuse somebody whom the policy does not name, or not for this, or not any more."""
+    somebody = f"somebody who may {needed}"
+    others = [one.name for one in case.policy.who_may(needed) if one.current(case.now)]
+    ask = f"those who may {needed}: {', '.join(others) or 'nobody any more'}"
     if person is None:
-        yield _refusal(field, name, "nobody of that name in the policy", "ask somebody whom the policy names")
+        yield _refusal(field, somebody, f"{name}, whom the policy does not name", ask)
     elif needed not in person.may:
-        yield _refusal(field, name, f"the policy does not let {name} {needed}", "ask somebody who may")
+        yield _refusal(field, somebody, f"{name}, whom the policy does not let {needed}", ask)
     elif not person.current(case.now):
-        yield _refusal(field, name, f"not_after {_text(person.not_after)} has passed", "ask somebody else")
+        yield _refusal(field, somebody, f"{name}, whose not_after {_text(person.not_after)} has passed", ask)
 
 
 def _threshold(case: _Case) -> Iterator[Refusal]:
@@ -195,7 +215,7 @@ def _threshold(case: _Case) -> Iterator[Refusal]:
     }
     if len(counting) < needed:
         have = ", ".join(sorted(counting)) or "nobody"
-        yield _refusal("threshold", f"{needed} approvals", f"{len(counting)} that count ({have})", "have it approved")
+        yield _refusal("threshold", f"{needed} approvals", f"{len(counting)} that count ({have})", _MORE)
 
 
 def _publisher(case: _Case) -> Iterator[Refusal]:
@@ -234,9 +254,9 @@ def _used(case: _Case) -> Iterator[Refusal]:
     if not _same(entry.record_sha256 or "", case.authorization.record_sha256):
         yield _refusal("nonce", "single use", f"{found}, for another record", _ANEW)
     elif state.spent:
-        yield _refusal("nonce", "single use", found, _ANEW)
+        yield _refusal("nonce", "single use", found, f"it is done (`ckptier release log`); to do more, {_ANEW}")
     elif not case.resume:
-        yield _refusal("nonce", "single use", found, "resume it, or " + _ANEW)
+        yield _refusal("nonce", "single use", found, f"go on with it by --resume, or {_ANEW}")
     elif entry.who != case.publisher:
         yield _refusal("nonce", f"to be resumed by {entry.who}", str(case.publisher), f"ask {entry.who}, or {_ANEW}")
 
@@ -314,7 +334,9 @@ def _place(case: _Case) -> Iterator[Refusal]:
     if place.tag_taken is not None:
         yield _refusal("destination.tag", destination.tag, f"the tag names {place.tag_taken} already", "choose another")
     if place.occupied is not None:
-        yield _refusal("destination.url", "a place that is free", place.occupied, "empty it, or name another")
+        yield _refusal(
+            "destination.url", "a place that is free", place.occupied, "name another place, or remove what is there"
+        )
 
 
 def _published(case: _Case) -> Iterator[Refusal]:

@@ -15,6 +15,8 @@ from replicate.release.bundle import Kind
 from replicate.release.destination import Destination
 from replicate.release.documents import Document, Name, Text, faults
 
+_NAME_IT = "name a release description; `ckptier release init` writes one to fill in"
+
 Patterns = Annotated[tuple[Name, ...], Field(strict=False)]
 Paths = Annotated[tuple[Name, ...], Field(strict=False)]
 
@@ -205,7 +207,7 @@ def load_description(path: Path) -> ReleaseDescription:
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ConfigInvalid(f"{path} cannot be read: {error.strerror}", hint="name a release description") from error
+        raise ConfigInvalid(f"{path} cannot be read: {error.strerror}", hint=_NAME_IT) from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigInvalid(f"{path} is not valid TOML: {error}", hint="correct the line that is named") from error
     try:

@@ -4,6 +4,7 @@ A destination is compared as a whole and by field: what was approved for one pla
 approved for another, and visibility is part of the place.
 """
 
+import re
 from enum import StrEnum
 from typing import Annotated, Self
 from urllib.parse import urlsplit
@@ -14,6 +15,8 @@ from replicate.release.documents import Document, Name, Text
 
 HUB = "https://huggingface.co"
 HUB_SCHEME = "hf"
+_REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 class Visibility(StrEnum):
@@ -65,6 +68,16 @@ class Destination(Document):
         """The Hub's address."""
         return self.endpoint or HUB
 
+    def _check_names(self) -> None:
+        """Refuse names that would mean two things: a tag that is the branch, or either that reads as a commit."""
+        if self.tag == self.revision:
+            raise ValueError(f"tag {self.tag!r}: it is the branch's name; one name would mean two commits")
+        for field, name in (("revision", self.revision), ("tag", self.tag or "")):
+            if _COMMIT.fullmatch(name):
+                raise ValueError(f"{field} {name!r}: it reads as the id of a commit")
+            if name.startswith("refs/") or ".." in name or "//" in name or name.endswith(("/", ".lock")):
+                raise ValueError(f"{field} {name!r}: it is no name that a branch or a tag can have")
+
     @model_validator(mode="after")
     def _fields_fit(self) -> Self:
         parts = urlsplit(self.url)
@@ -72,9 +85,12 @@ class Destination(Document):
             raise ValueError(f"url {self.url!r}: write hf://owner/name, file:///folder or a tier's URL")
         if "@" in parts.netloc:
             raise ValueError("url: holds credentials; leave them to the environment")
+        if "@" in urlsplit(self.endpoint).netloc:
+            raise ValueError("endpoint: holds credentials; leave them to the environment")
         on_hub = parts.scheme == HUB_SCHEME
-        if on_hub and (self.repo.count("/") != 1 or not all(self.repo.split("/"))):
-            raise ValueError(f"url {self.url!r}: a repository is hf://owner/name")
+        if on_hub and (not _REPO.fullmatch(self.repo) or any(odd in self.repo for odd in ("..", "--"))):
+            raise ValueError(f"url {self.url!r}: a repository is hf://owner/name, of letters, digits, - _ and .")
+        self._check_names()
         if on_hub and self.visibility is Visibility.UNMANAGED:
             raise ValueError("visibility: the Hub needs private or public")
         if not on_hub and self.visibility is not Visibility.UNMANAGED:

@@ -5,6 +5,7 @@ a reader does not know could be one that limits what was approved: so it is an e
 """
 
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -14,6 +15,20 @@ from replicate.errors import CapabilityMissing, IntegrityFailure, LocalDisk
 
 FORMAT = 1
 MAX_DOCUMENT_BYTES = 64 * 1024 * 1024
+
+_WORDS = MappingProxyType(
+    {
+        "extra_forbidden": "unknown key",
+        "missing": "missing",
+        "tuple_type": 'a list is due, as in ["one", "two"]',
+        "string_type": "text in quotes is due",
+        "string_too_short": "too short: fewer than {min_length} characters",
+        "string_too_long": "too long: more than {max_length} characters",
+        "string_pattern_mismatch": "does not fit the pattern {pattern}",
+        "literal_error": "{expected} is due",
+    }
+)
+"""What pydantic finds, in the words of a configuration and not in those of Python."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
@@ -41,7 +56,11 @@ def decode(kind: type[T], data: bytes, *, what: str) -> T:
     Raises IntegrityFailure, which names each field that is wrong, and CapabilityMissing for a
     format that this version does not know.
     """
-    document = canonical.load(data, what=what, max_bytes=MAX_DOCUMENT_BYTES)
+    try:
+        document = canonical.load(data, what=what, max_bytes=MAX_DOCUMENT_BYTES)
+    except IntegrityFailure as error:
+        error.hint = error.hint or "name the file that was meant, or take it again from where it was made"
+        raise
     number = document.get("format")
     if isinstance(number, int) and number > FORMAT:
         raise CapabilityMissing(f"{what} has format {number}, this version reads {FORMAT}", hint="update ckptier")
@@ -60,7 +79,7 @@ def read_bytes(path: Path, *, what: str) -> bytes:
     """Return the bytes of a document; raises LocalDisk, and IntegrityFailure where it is too large."""
     try:
         if path.stat().st_size > MAX_DOCUMENT_BYTES:
-            raise IntegrityFailure(f"{what} ({path}) is larger than {MAX_DOCUMENT_BYTES} bytes")
+            raise IntegrityFailure(f"{what} ({path}) is larger than {MAX_DOCUMENT_BYTES} bytes", hint="check the path")
         return path.read_bytes()
     except OSError as error:
         raise LocalDisk(f"{what} ({path}) cannot be read: {error.strerror}", hint="check the path") from error
@@ -68,15 +87,25 @@ def read_bytes(path: Path, *, what: str) -> bytes:
 
 def faults(error: ValidationError) -> str:
     """Name each wrong field of a document, with what is wrong about it."""
+    found = error.errors(include_url=False, include_input=False)
+    places = [fault["loc"] for fault in found]
     return "; ".join(
-        f"{'.'.join(map(str, fault['loc'])) or 'document'}: {_words(fault)}"
-        for fault in error.errors(include_url=False, include_input=False)
+        f"{'.'.join(map(str, fault['loc']))}: {_words(fault)}".removeprefix(": ")
+        for fault in found
+        if not (fault["type"] == "too_short" and _has_faults_below(fault["loc"], places))
     )
 
 
+def _has_faults_below(place: tuple[int | str, ...], places: list[tuple[int | str, ...]]) -> bool:
+    """Tell whether entries of a list are wrong: then its length was counted without them."""
+    return any(len(other) > len(place) and other[: len(place)] == place for other in places)
+
+
 def _words(fault: Any) -> str:
-    if fault["type"] == "extra_forbidden":
-        return "unknown key"
-    if fault["type"] == "missing":
-        return "missing"
-    return str(fault["msg"]).removeprefix("Value error, ")
+    """Say in the words of a configuration what pydantic says in those of Python."""
+    template, limits = _WORDS.get(fault["type"]), fault.get("ctx", {})
+    if limits.get("min_length") == 1:
+        return "empty"
+    if template is not None:
+        return template.format(**limits)
+    return str(fault["msg"]).removeprefix("Value error, ").replace("Input should be", "it has to be")

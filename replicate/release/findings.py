@@ -1,6 +1,6 @@
 """What a scan found, and what somebody answers for: the values of the scan."""
 
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated, Literal
 
@@ -55,6 +55,13 @@ class Finding(Document):
     detail: Text
 
 
+Moment = Annotated[
+    AwareDatetime,
+    Field(strict=False, ge=datetime(2000, 1, 1, tzinfo=UTC), lt=datetime(9000, 1, 1, tzinfo=UTC)),
+]
+"""A time with its zone, far enough from the ends of the calendar to be reckoned with in any zone."""
+
+
 class Waiver(Document):
     """An answer to findings of one rule on one path.  All fields are needed; nothing is waived for ever."""
 
@@ -63,7 +70,7 @@ class Waiver(Document):
     place: Text = ""
     reason: Annotated[str, Field(min_length=10, max_length=2_000)]
     author: Name
-    expires: Annotated[AwareDatetime, Field(strict=False)]
+    expires: Moment
 
     def covers(self, finding: Finding, now: datetime) -> bool:
         """Whether it answers for a finding at ``now``; an empty ``place`` means any in that file."""

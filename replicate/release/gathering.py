@@ -20,6 +20,13 @@ MAX_FILE_BYTES = 64 * 1024 * 1024
 """What a tokenizer of a very large vocabulary stays below; weights do not come in this way."""
 _MADE = (CARD, ATTRIBUTES, PROVENANCE, MANIFEST)
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
+_BY_KEY = {
+    CONFIG: "files.config",
+    GENERATION_CONFIG: "files.generation_config",
+    ADAPTER_CONFIG: "files.adapter_config",
+    CHAT_TEMPLATE: "files.chat_template",
+}
+"""Names that loaders go by, and the keys of the description that know what they mean."""
 
 
 def gather(description: ReleaseDescription, base: Path) -> Mapping[str, bytes]:
@@ -56,12 +63,12 @@ def _named(files: ReleaseFiles) -> Iterator[tuple[str, str]]:
 
 
 def _check_name(key: str, path: str, name: str) -> None:
-    due = {
-        "files.config": CONFIG,
-        "files.generation_config": GENERATION_CONFIG,
-        "files.adapter_config": ADAPTER_CONFIG,
-        "files.chat_template": CHAT_TEMPLATE,
-    }.get(key, name)
+    due = {known: own for own, known in _BY_KEY.items()}.get(key, name)
+    if name == due and name in _BY_KEY and key != _BY_KEY[name]:
+        raise ConfigInvalid(
+            f"{key}: {path} would be published as {name}, which loaders take for more than a further file",
+            hint=f"name it in {_BY_KEY[name]}, which is checked, or leave it out",
+        )
     if name != due:
         raise ConfigInvalid(f"{key}: {path} would be published as {name}, loaders look for {due}", hint="rename it")
     if name.casefold().endswith(_WEIGHTS):

@@ -15,6 +15,8 @@ from replicate.errors import IntegrityFailure
 
 MAX_HEADER_BYTES = 100_000_000
 """The bound of the reference implementation."""
+MAX_DIMENSIONS = 128
+"""Twice what torch has; the product of a million lengths takes hours."""
 _LENGTH = 8
 _METADATA = "__metadata__"
 
@@ -126,6 +128,8 @@ def _tensor(name: str, entry: Any, base: int, what: str) -> TensorHeader:
         raise IntegrityFailure(f"{what}: {name}: unknown dtype {dtype!r}")
     if not _naturals(shape) or not _naturals(offsets) or len(offsets) != 2:  # noqa: PLR2004 - begin and end
         raise IntegrityFailure(f"{what}: {name}: shape or offsets are not natural numbers")
+    if len(shape) > MAX_DIMENSIONS:
+        raise IntegrityFailure(f"{what}: {name}: {len(shape)} dimensions, at most {MAX_DIMENSIONS} are read")
     begin, end = offsets
     if (end - begin) * 8 != prod(shape) * ITEM_BITS[dtype]:
         raise IntegrityFailure(f"{what}: {name}: {end - begin} bytes do not hold {dtype} of shape {shape}")

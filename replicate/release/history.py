@@ -20,10 +20,11 @@ from pydantic import Field
 
 from replicate import canonical
 from replicate.errors import IntegrityFailure, TrustFailure
-from replicate.release.authorization import LogPosition, Moment
+from replicate.release.authorization import LogPosition
 from replicate.release.destination import Gating, Visibility
 from replicate.release.documents import Document, Name, Sha256, Text, decode, encode
 from replicate.release.envelope import Envelope, PayloadType, Signature, from_document, sign, verify
+from replicate.release.findings import Moment
 from replicate.release.keys import SigningKey
 from replicate.release.policy import Permission, Policy
 

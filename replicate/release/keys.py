@@ -49,7 +49,7 @@ class PublicKey:
     def parse(cls, text: str) -> Self:
         """Read ``ed25519:<base64>``; raises ValueError that says what is wrong with it."""
         if not text.startswith(_PREFIX):
-            raise ValueError(f"a public key starts with {_PREFIX}")
+            raise ValueError(f"a public key starts with {_PREFIX}, as `keygen` prints it")
         encoded = text.removeprefix(_PREFIX)
         try:
             raw = base64.b64decode(encoded, validate=True)
@@ -135,7 +135,7 @@ def load(path: Path, *, passphrase: Passphrase | None = None) -> SigningKey:
         secret = _ask(passphrase)
     private = _parse(pem, secret, path)
     if not isinstance(private, ed25519.Ed25519PrivateKey):
-        raise ConfigInvalid(f"{path} holds another kind of key than Ed25519", hint="make one with ckptier")
+        raise ConfigInvalid(f"{path} holds another kind of key than Ed25519", hint="`keygen` makes one")
     return SigningKey(private)
 
 
@@ -155,7 +155,7 @@ def passphrase_from(path: Path) -> Passphrase:
 def _ask(passphrase: Passphrase) -> bytes:
     secret = passphrase()
     if not secret:
-        raise Denied("the passphrase is empty", hint="give one, or leave the option away for a key without one")
+        raise Denied("the passphrase is empty", hint="give one; `keygen --no-passphrase` makes a key without")
     return secret
 
 
@@ -203,7 +203,9 @@ def _write_private(path: Path, data: bytes) -> None:
     except FileExistsError:
         raise UsageError(f"{path} exists, and a key is never overwritten", hint="name a new file") from None
     except OSError as error:
-        raise LocalDisk(f"{path} cannot be created: {error.strerror}", hint="check the folder") from error
+        raise LocalDisk(
+            f"{path} cannot be created: {error.strerror}", hint=f"check the folder {path.parent}"
+        ) from error
     try:
         try:
             os.fchmod(fd, 0o600)

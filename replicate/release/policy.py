@@ -31,13 +31,14 @@ from urllib.parse import unquote, urlsplit
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from replicate import canonical
-from replicate.errors import ConfigInvalid
+from replicate.errors import ConfigInvalid, Denied
 from replicate.paths import fold
-from replicate.release.authorization import Moment
 from replicate.release.destination import Destination, Visibility
 from replicate.release.documents import Document, Name, Text, encode, faults
+from replicate.release.findings import Moment
 from replicate.release.keys import PublicKey
 
+_NAME_IT = "name the release policy; `ckptier release init` writes one to fill in"
 MAX_POLICY_BYTES = 1024 * 1024
 MAX_PEOPLE = 256
 MAX_VALID_DAYS = 90
@@ -122,6 +123,12 @@ class Policy(Document):
         """Return everybody who may do that, whether or not ``not_after`` has passed."""
         return tuple(person for person in self.person if permission in person.may)
 
+    def stranger(self, destination: Destination) -> str:
+        """Return the field for which a place is none that the policy names, visibility aside; empty where it is."""
+        fields = [[one for one in place.differing(destination) if one != "visibility"] for place in self.destination]
+        closest = min(fields, key=lambda wrong: ("url" in wrong, len(wrong)))
+        return closest[0] if closest else ""
+
     def differing(self, destination: Destination) -> str:
         """Return the field for which a release may not go there; empty where it may."""
         closest = min(
@@ -137,12 +144,21 @@ class Policy(Document):
         return self
 
 
+def wrong_key(policy: Policy, person: Person, found: PublicKey) -> Denied:
+    """Return the refusal of a key that is not the one pinned for somebody; it says whose it is."""
+    owner = next((f"that of {one.name!r}" for one in policy.person if one.key == found.text), "nobody's in the policy")
+    return Denied(
+        f"the key {found.text} is not the one that the policy pins for {person.name!r}: it is {owner}",
+        hint=f"sign with the private half of {person.key}, or have the policy changed",
+    )
+
+
 def load_policy(path: Path) -> Policy:
     """Read and check a policy; every fault is named in one ConfigInvalid."""
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigInvalid(f"{path} cannot be read: {error.strerror}", hint="name the release policy") from error
+        raise ConfigInvalid(f"{path} cannot be read: {error.strerror}", hint=_NAME_IT) from error
     return parse_policy(data, what=str(path))
 
 

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from replicate.errors import CapabilityMissing, UsageError
+from replicate.errors import CapabilityMissing, LocalDisk, UsageError
 from replicate.generation.disk import local_io, make_directory, remove_tree, write_new
 from replicate.generation.tree import scan as list_tree
 from replicate.layout import new_nonce
@@ -116,7 +116,9 @@ def _staging(out: Path) -> Iterator[Path]:
         staging.mkdir(mode=0o700)
     try:
         yield staging
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, LocalDisk) and str(staging) in error.message:
+            error.hint = f"make room on the disk of {staging.parent}, or see what is wrong with it; then prepare again"
         if staging.exists():
             remove_tree(staging)
         raise

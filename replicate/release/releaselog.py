@@ -13,11 +13,14 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from pydantic import ValidationError
+
 from replicate import canonical
-from replicate.errors import CapabilityMissing, ConfigInvalid, Denied, Fenced, TrustFailure
+from replicate.errors import CapabilityMissing, ConfigInvalid, Denied, Fenced, TrustFailure, UsageError
 from replicate.errors import from_tier_error as translated
 from replicate.opening import Opener, default_opener
 from replicate.release.authorization import LogPosition
+from replicate.release.documents import faults
 from replicate.release.history import (
     MAX_ENTRY_BYTES,
     EntryKind,
@@ -30,7 +33,7 @@ from replicate.release.history import (
     fold,
 )
 from replicate.release.keys import SigningKey
-from replicate.release.policy import Permission, Policy
+from replicate.release.policy import Permission, Policy, wrong_key
 from tiers.clock import Clock
 from tiers.errors import ObjectExists, ObjectNotFound, TierError, TierUnavailable
 from tiers.metered import Meter
@@ -197,7 +200,7 @@ def revoke(log: ReleaseLog, record_sha256: str, *, reason: str, who: str, key: S
     Raises Denied where the policy does not permit it to ``who`` with this key.
     """
     _require_revoker(log.policy, who, key, clock)
-    event = Event(kind=EntryKind.REVOKED, at=clock.now(), who=who, record_sha256=record_sha256, detail=reason)
+    event = _event(kind=EntryKind.REVOKED, at=clock.now(), who=who, record_sha256=record_sha256, detail=reason)
     return log.append(event, key=key)
 
 
@@ -218,7 +221,7 @@ def withdraw(
     deleted anywhere: that is the place's business.  Raises Denied as ``revoke``.
     """
     _require_revoker(log.policy, who, key, clock)
-    event = Event(
+    event = _event(
         kind=EntryKind.WITHDRAWN,
         at=clock.now(),
         who=who,
@@ -230,12 +233,21 @@ def withdraw(
     return log.append(event, key=key)
 
 
+def _event(**said: object) -> Event:
+    try:
+        return Event.model_validate(said)
+    except ValidationError as error:
+        raise UsageError(f"this cannot be written down: {faults(error)}", hint="correct what is named") from error
+
+
 def _require_revoker(policy: Policy, who: str, key: SigningKey, clock: Clock) -> None:
     person = policy.named(who)
     if person is None or Permission.REVOKE not in person.may or not person.current(clock.now()):
-        raise Denied(f"{who!r} may not revoke under this policy", hint="ask somebody who may; the policy names them")
+        others = [one.name for one in policy.who_may(Permission.REVOKE) if one.current(clock.now())]
+        hint = f"those who may: {', '.join(others) or 'nobody'}"
+        raise Denied(f"{who!r} may not revoke or withdraw under this policy", hint=hint)
     if person.public_key != key.public:
-        raise Denied(f"the key {key.public.fingerprint} is not the one pinned for {who!r}", hint="use the right key")
+        raise wrong_key(policy, person, key.public)
 
 
 def _key(slot: int) -> Key:

@@ -1,6 +1,8 @@
 """What the release commands show to people, within 80 columns where the content allows it."""
 
+import textwrap
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from replicate.release.authorization import Act, AuthorizationRecord
 from replicate.release.authorizing import Authorization
@@ -8,15 +10,17 @@ from replicate.release.bundle import Action, ExportManifest
 from replicate.release.destination import Destination
 from replicate.release.findings import Finding, ScanReport
 from replicate.release.history import LogEntry, ReleaseHistory
-from replicate.release.policy import Policy
+from replicate.release.policy import Permission, Policy
 from replicate.release.preparing import PrepareReport
 from replicate.release.publishing.publishing import PublishReport, VisibilityReport, WithdrawReport
+from replicate.release.signatures import SignatureStates, signature_states
 from replicate.release.verifying.checks import Verdict
 from replicate.release.verifying.verifying import VerifyReleaseReport
 from tiers.clock import rfc3339
 
 _MARK = {Verdict.PASSED: "ok  ", Verdict.FAILED: "FAIL", Verdict.NOT_DONE: "--  "}
 _LABEL = 14
+_WIDTH = 80
 
 
 def render_prepared(report: PrepareReport) -> str:
@@ -33,18 +37,20 @@ def render_prepared(report: PrepareReport) -> str:
 def manifest_rows(manifest: ExportManifest) -> Iterator[str]:
     """Yield what a tree is, line by line."""
     actions = [transform.action for transform in manifest.transforms]
-    counted = ", ".join(f"{actions.count(action)} {action.value}" for action in Action if action in actions)
+    done = ", ".join(f"{actions.count(action)} {action.value}" for action in Action if action in actions)
     yield _row("release", f"{manifest.name} {manifest.version} ({manifest.kind.value}, {manifest.license})")
     yield _row("from", f"{manifest.source.generation}, next update {manifest.source.next_update}")
-    yield _row("files", f"{len(manifest.files)}, {sum(file.size for file in manifest.files):,} bytes")
-    yield _row("tensors", f"{len(manifest.tensors)}; of the source's entries {counted}")
+    size = sum(file.size for file in manifest.files)
+    yield _row("files", f"{len(manifest.files)} with {size:,} bytes, and export-manifest.json")
+    yield _row("tensors", f"{len(manifest.tensors)}; of the source's entries {done}")
     yield _row("sha256", manifest.sha256)
 
 
 def scan_rows(report: ScanReport) -> Iterator[str]:
     """Yield what the scan found, the blocking ones first."""
+    looked_at = f"({counted(report.files, 'file')}, {counted(report.tensors, 'tensor')} looked at)"
     if not report.blocking:
-        yield _row("scan", f"nothing blocks ({report.files} files, {report.tensors} tensors looked at)")
+        yield _row("scan", f"nothing blocks {looked_at}")
     for finding in report.blocking:
         yield _row("BLOCKS", _finding(finding))
     for finding in report.waived:
@@ -59,16 +65,17 @@ def _finding(finding: Finding) -> str:
 def render_verified(report: VerifyReleaseReport) -> str:
     """Say what came of each check."""
     width = max(len(check.name) for check in report.checks)
-    lines = [f"{_MARK[check.verdict]} {check.name:<{width}}  {check.detail}" for check in report.checks]
+    lines = [_hanging(f"{_MARK[check.verdict]} {check.name:<{width}}  ", check.detail) for check in report.checks]
     left = sum(check.verdict is Verdict.NOT_DONE for check in report.checks)
-    outcome = f"{len(report.failed)} checks failed" if not report.ok else "nothing failed"
+    outcome = f"{counted(len(report.failed), 'check')} failed" if not report.ok else "nothing failed"
     return "\n".join([*lines, f"{outcome}; {left} of {len(report.checks)} checks could not be done"])
 
 
-def render_authorization(authorization: Authorization, policy: Policy | None) -> str:
-    """Say what is authorized, in the words that an approver has to read before approving."""
+def render_authorization(authorization: Authorization, policy: Policy | None, *, file: Path | None = None) -> str:
+    """Say what is authorized, in the words that an approver has to read before approving; ``file`` is where it lies."""
     record = authorization.record
     subject = record.subject
+    known = signature_states(authorization, policy)
     return "\n".join(
         [
             _row("act", _act(record)),
@@ -76,18 +83,29 @@ def render_authorization(authorization: Authorization, policy: Policy | None) ->
             _row("from", subject.source_generation),
             _row("manifest", subject.export_manifest_sha256),
             *destination_rows(record.destination),
-            _row("parent", record.expected_parent or "none: the repository must not exist, or be empty"),
+            _row("parent", record.expected_parent or _no_parent(record.destination)),
             *(
                 _row("waiver", f"{one.rule.value} in {one.path}: {one.reason} ({one.author})")
                 for one in subject.waivers
             ),
-            _row("says", record.statement or "nothing"),
+            _row("statement", record.statement or "none"),
             _row("requester", f"{record.requester}, {rfc3339(record.requested_at)}"),
+            _row("", known.requester.value),
             _row("valid", f"{rfc3339(record.not_before)} to {rfc3339(record.expires_at)}"),
-            *_approval_rows(authorization, policy),
-            _row("record", authorization.record_sha256),
+            *_approval_rows(authorization, policy, known),
+            *(
+                _row(label, value)
+                for label, value in (("record", authorization.record_sha256), ("file", file))
+                if value
+            ),
         ]
     )
+
+
+def _no_parent(destination: Destination) -> str:
+    if destination.scheme == "hf":
+        return "none: the repository must not exist, or be empty"
+    return "none: nothing may be there yet"
 
 
 def _act(record: AuthorizationRecord) -> str:
@@ -105,14 +123,29 @@ def destination_rows(destination: Destination) -> Iterator[str]:
         yield _row("branch", destination.revision + (f", tag {destination.tag}" if destination.tag else ", no tag"))
 
 
-def _approval_rows(authorization: Authorization, policy: Policy | None) -> Iterator[str]:
+def _approval_rows(authorization: Authorization, policy: Policy | None, known: SignatureStates) -> Iterator[str]:
     record = authorization.record
-    for signed in authorization.approvals:
-        yield _row("approved", f"{signed.approval.approver}, {rfc3339(signed.approval.approved_at)} (not checked here)")
+    for signed, state in zip(authorization.approvals, known.approvals, strict=True):
+        yield _row("approved", f"{signed.approval.approver}, {rfc3339(signed.approval.approved_at)}")
+        yield _row("", state.value)
     solo = "; the requester may approve: one pair of eyes" if record.requester_may_approve else ""
-    yield _row("approvals", f"{len(authorization.approvals)} of {record.threshold} needed{solo}")
-    if policy is not None and policy.sha256 != record.policy_sha256:
+    yield _row("approvals", f"{known.counting} of {record.threshold} needed{solo}")
+    if policy is None:
+        return
+    if policy.sha256 != record.policy_sha256:
         yield _row("POLICY", "is not the one that this record was made under: it has to be authorized again")
+    elif known.faultless:
+        yield from _next_rows(authorization, policy, known)
+
+
+def _next_rows(authorization: Authorization, policy: Policy, known: SignatureStates) -> Iterator[str]:
+    """Yield who can do something with it now."""
+    given = {signed.approval.approver for signed in authorization.approvals}
+    open_to = [one.name for one in policy.who_may(Permission.APPROVE) if one.name not in given]
+    if known.counting < authorization.record.threshold:
+        yield _row("may approve", ", ".join(open_to) or "nobody else: the policy names too few")
+    else:
+        yield _row("may publish", ", ".join(one.name for one in policy.who_may(Permission.PUBLISH)))
 
 
 def render_done(report: PublishReport | VisibilityReport) -> str:
@@ -142,10 +175,26 @@ def _history_lines(entries: Iterable[LogEntry]) -> Iterator[str]:
     for entry in entries:
         what = f"{entry.slot:>4}  {rfc3339(entry.at)}  {entry.kind.value:<18}  {entry.who}"
         yield f"{what}  {entry.url}".rstrip()
-        for label, value in (("commit", entry.commit), ("manifest", entry.export_manifest_sha256), ("", entry.detail)):
+        commit = entry.commit if entry.commit != entry.export_manifest_sha256 else ""  # outside of the Hub they are one
+        for label, value in (("commit ", commit), ("manifest ", entry.export_manifest_sha256), ("", entry.detail)):
             if value:
-                yield f"      {label} {value}".rstrip() if label else f"      {value}"
+                yield _hanging(f"      {label}", value)
+
+
+def counted(number: int, thing: str) -> str:
+    """Return a number and what is counted, as in ``1 check`` and ``2 checks``."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _row(label: str, value: object) -> str:
-    return f"{label:<{_LABEL}}{value}"
+    return _hanging(f"{label:<{_LABEL}}", value)
+
+
+def _hanging(label: str, value: object) -> str:
+    """Put a text beside its label and below itself; what has no spaces (a digest, a URL) stays in one piece.
+
+    What a terminal would act on, or not show, is spelled out: some of the texts are those of others.
+    """
+    text = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in " ".join(str(value).split()))
+    lines = textwrap.wrap(text, _WIDTH - len(label), break_long_words=False, break_on_hyphens=False)
+    return ("\n" + " " * len(label)).join([label + (lines[0] if lines else ""), *lines[1:]])

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationError
 
 from replicate.config import Config
-from replicate.errors import ConfigInvalid, NothingFound, UsageError
+from replicate.errors import ConfigInvalid, Denied, NothingFound, UsageError
 from replicate.generation.lineage import read_lineage
 from replicate.layout import GenerationId
 from replicate.release.authorization import Act
@@ -29,6 +29,7 @@ from replicate.release.authorizing import (
     write_authorization,
 )
 from replicate.release.bundle import MANIFEST, Prepared
+from replicate.release.deciding import require, strangers
 from replicate.release.description import ReleaseDescription, load_description
 from replicate.release.destination import Destination, Gating, Visibility
 from replicate.release.documents import Document, faults, read
@@ -48,6 +49,7 @@ from replicate.release.publishing.publishing import (
     withdraw,
 )
 from replicate.release.releaselog import ReleaseLog, open_log, revoke
+from replicate.release.rescanning import require_scanned
 from replicate.release.scan.inputs import Identities
 from replicate.release.source import SourceGeneration, fetch, open_local
 from replicate.release.subject import observe
@@ -193,6 +195,22 @@ def identities(config: Config) -> Identities:
     )
 
 
+def prepared_at(folder: Path) -> Prepared:
+    """Return the prepared release in a folder; raises NothingFound where none is."""
+    prepared = Prepared(folder)
+    if not prepared.manifest.is_file():
+        raise NothingFound(
+            f"{folder} is no prepared release: it holds no {prepared.manifest.relative_to(folder)}",
+            hint="name the folder that `ckptier release prepare --out` made",
+        )
+    return prepared
+
+
+def is_described(target: Path, description_path: Path | None) -> bool:
+    """Tell whether the description of a release is known, which names what is looked for in its source."""
+    return description_path is not None or Prepared(target).description.is_file()
+
+
 def published_tree(target: Path) -> Path:
     """Return the tree of a prepared release, or the folder itself where it is one; raises NothingFound."""
     for tree in (Prepared(target).tree, target):
@@ -247,6 +265,8 @@ class Desk:
         if out.exists():
             raise UsageError(f"{out} exists", hint="name a new file: a record is never overwritten")
         observed = observe(prepared)
+        self._require_known(observed.destination)
+        require_scanned(prepared, observed, self._clock.now())
         with self._log() as log, self._place(observed.destination) as place:
             parent = place.state().parent
             authorization = request(
@@ -269,11 +289,11 @@ class Desk:
         return authorization
 
     def approve(self, path: Path, prepared: Prepared, approver: Signer) -> Authorization:
-        """Add an approval to a file, after everything was recomputed from the bytes that it is about."""
+        """Add an approval to a file, after everything was recomputed from the bytes that it is about, and scanned."""
         authorization = read_authorization(path)
-        approved = approve(
-            authorization, self.policy, approver.key, approver.name, self._clock, observed=observe(prepared)
-        )
+        observed = observe(prepared)
+        approved = approve(authorization, self.policy, approver.key, approver.name, self._clock, observed=observed)
+        require_scanned(prepared, observed, self._clock.now())
         replace_authorization(approved, path)
         return approved
 
@@ -287,6 +307,9 @@ class Desk:
         self, prepared: Prepared, authorization: Authorization, publisher: Signer, *, resume: bool, step: Step
     ) -> PublishReport | VisibilityReport:
         """Do what the authorization permits: publish, or change who may see what was published."""
+        require(strangers(self.policy, authorization.record.destination))
+        step("scan the prepared release")
+        require_scanned(prepared, observe(prepared), self._clock.now())
         act = change_visibility if authorization.record.act is Act.SET_VISIBILITY else publish
         with self._log() as log, self._place(authorization.record.destination) as place:
             return act(
@@ -310,6 +333,7 @@ class Desk:
     def withdraw(self, prepared: Prepared, *, reason: str, who: Signer, step: Step) -> WithdrawReport:
         """Log that a release must not be used, and hide it where ckptier manages that."""
         observed = observe(prepared)
+        self._require_known(observed.destination)
         with self._log() as log, self._place(observed.destination) as place:
             return withdraw(
                 observed.destination,
@@ -335,6 +359,16 @@ class Desk:
             yield log
         finally:
             log.close()
+
+    def _require_known(self, destination: Destination) -> None:
+        """Raise Denied, before a token goes there, for a place that the policy does not name."""
+        field = self.policy.stranger(destination)
+        if field:
+            raise Denied(
+                f"destination.{field}: the policy names no {destination.url}"
+                + (f" at {destination.endpoint}" if destination.endpoint else ""),
+                hint="name another destination, or add a [[destination]] to the policy",
+            )
 
     @contextmanager
     def _place(self, destination: Destination) -> Iterator[Place]:

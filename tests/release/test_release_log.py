@@ -45,6 +45,7 @@ from replicate.release.history import NO_ENTRY, EntryKind, Event, LogEntry, Rele
 from replicate.release.keys import SigningKey
 from replicate.release.policy import parse_policy
 from replicate.release.releaselog import LogMoved, ReleaseLog, open_log, revoke, withdraw
+from tiers.bodies import BytesBody
 from tiers.effects import Effect, Moment, observing
 from tiers.memory import MEMORY_CAPABILITIES, MemoryTier
 from tiers.protocol import Fencing, Key, ObjectInfo
@@ -440,6 +441,7 @@ def killed_at(effect: Effect, moment: Moment, nth: int) -> Iterator[list[str]]:
 )
 def test_a_crash_leaves_a_whole_entry_or_none(scene: Scene, effect: Effect, moment: Moment, *, written: bool) -> None:
     authorization = scene.authorized()
+    scene.log.tier.put(Key("settled"), BytesBody(b"a volume marks itself at its first write"))
     with killed_at(effect, moment, 1) as seen, pytest.raises(Killed):
         scene.begin(authorization)
     assert len(seen) == 1

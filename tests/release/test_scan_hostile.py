@@ -18,8 +18,8 @@ BOMBS = [
     "{{", "[a](", "| a ", "A:\\", "\\\\a\\", "s3://", "hf_a", "xoxb-1-", "//a/:_authToken=npm_", "ibm_api_key=", "a1B2",
     "sk-T3BlbkFJ", "1B parameters ", "gpu-node-17.", "a.amazonaws.", "é",
 ]  # fmt: skip
-SIZES = (16 * 1024, 256 * 1024)
-"""Characters.  A rule that is quadratic takes 256 times as long for the second as for the first."""
+SIZES = (16 * 1024, 96 * 1024)
+"""Characters.  A rule that is quadratic takes 36 times as long for the second as for the first, a linear one 6."""
 
 
 def seconds(stage: Stage, text: str) -> float:
@@ -40,7 +40,7 @@ def test_time_is_linear(tmp_path: Path, bomb: str) -> None:
     small, large = (bomb * (size // len(bomb)) for size in SIZES)
     first = seconds(Stage(tmp_path / "small"), small)
     second = seconds(Stage(tmp_path / "large"), large)
-    assert second < 64 * max(first, 0.05)
+    assert second < 20 * max(first, 0.05)
 
 
 def test_a_text_made_of_findings_is_not_looked_through_to_its_end(tmp_path: Path) -> None:

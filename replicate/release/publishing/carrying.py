@@ -82,7 +82,7 @@ def unreadable(file: Carried, error: OSError) -> LocalDisk:
     """Describe a file of the tree that cannot be read."""
     return LocalDisk(
         f"{file.path}: cannot be read from the prepared tree: {error.strerror or error}",
-        hint=f"check {file.source}, then publish again",
+        hint=f"check {file.source}, then publish again with --resume",
     )
 
 
@@ -134,7 +134,7 @@ def differs(where: str, file: Carried, what: str) -> IntegrityFailure:
     """Say that a file read back from a place is not the one that was carried there."""
     return IntegrityFailure(
         f"{where}: {file.path}: {what}",
-        hint="the place does not hold what was sent: do not use it, check it, and publish again",
+        hint="the place does not hold what was sent: do not use it, check it, and publish again with --resume",
     )
 
 
@@ -146,7 +146,7 @@ def check_set(where: str, found: set[str], files: tuple[Carried, ...]) -> None:
     if faults:
         raise IntegrityFailure(
             f"{where}: {'; '.join(faults[:5])}{' …' if len(faults) > 5 else ''}",  # noqa: PLR2004 - enough to see why
-            hint="something else writes to that place: find it, then publish again",
+            hint="something else writes to that place: find it, then publish again with --resume",
         )
 
 

@@ -98,7 +98,7 @@ class FolderPlace:
 
     def withdraw(self, *, step: Step) -> str:  # noqa: ARG002
         """Raise CapabilityMissing."""
-        raise CapabilityMissing(_UNMANAGED, hint=f"remove {self.path} yourself and have the withdrawal logged")
+        raise CapabilityMissing(_UNMANAGED, hint=f"remove {self.path} yourself")
 
     def close(self) -> None:
         """Do nothing."""
@@ -109,7 +109,7 @@ class FolderPlace:
             raise _occupied(self.path, standing)
         with _staging(self.path) as staging:
             _fill(staging, files, step)
-            step(f"read {len(files)} files back from {staging.parent}")
+            step(f"read {len(files)} files back, beside {self.path}")
             _read_back(staging, files)
             staging.chmod(0o755)
             effects.fsync_directory(staging)
@@ -156,7 +156,8 @@ def _disk(path: Path) -> Iterator[None]:
             "make room on that disk" if error.errno in FULL else f"check the disk and the permissions of {path.parent}"
         )
         raise LocalDisk(
-            f"{where}: {error.strerror or error} (while publishing to {path})", hint=f"{hint}, then publish again"
+            f"{where}: {error.strerror or error} (while publishing to {path})",
+            hint=f"{hint}, then publish again with --resume",
         ) from error
 
 

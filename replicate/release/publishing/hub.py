@@ -10,7 +10,7 @@ from huggingface_hub.hf_api import ModelInfo, RepoFile
 
 from replicate.errors import CkptierError, NothingFound, TrustFailure, Unreachable
 from replicate.release.destination import Destination, Gating, Visibility
-from replicate.release.publishing.carrying import Carried, carried, source_blocks, total_bytes
+from replicate.release.publishing.carrying import Carried, amend, carried, source_blocks, total_bytes
 from replicate.release.publishing.hub_library import ATTRIBUTES, HubLibrary, reined, resolve_token
 from replicate.release.publishing.hub_reading import read_back
 from replicate.release.publishing.places import Payload, PlaceState, Published, Step
@@ -103,16 +103,16 @@ class HubPlace:
             return self.finish(payload, carried(payload), self._made.commit, step)
 
     def finish(self, payload: Payload, files: tuple[Carried, ...], commit: str, step: Step) -> Published:
-        """Read a commit back, byte for byte, and give it its tag."""
+        """Read a commit back, byte for byte, and give it its tag; until then nobody else sees it."""
+        self._refuse_shown()
         step(f"read {len(files)} files back by commit {commit}")
-        read_back(self.library, self.tree(commit), files, commit, payload.manifest)
+        try:
+            read_back(self.library, self.tree(commit), files, commit, payload.manifest)
+        except BaseException as error:
+            self._hide_unverified(error)
+            raise
+        self._refuse_shown()
         sight = self.seen()
-        if not sight.private:
-            self.hide()
-            raise TrustFailure(
-                f"visibility: {self.library.repo} was made public while it was published; it is private again",
-                hint="find out who did; nothing was authorized to be public yet",
-            )
         if sight.head != commit:
             raise TrustFailure(
                 f"expected_parent: {self.library.repo} moved on to {sight.head} after commit {commit}", hint=_LOOK
@@ -233,6 +233,25 @@ class HubPlace:
         self.library.insist(
             "changing its visibility", lambda: api.update_repo_settings(repo, private=private, gated=wanted)
         )
+
+    def _refuse_shown(self) -> None:
+        """Raise TrustFailure where somebody made the repository public; it is private again then."""
+        if not self.seen().private:
+            self.hide()
+            raise TrustFailure(
+                f"visibility: {self.library.repo} was made public while it was published; it is private again",
+                hint="find out who did; nothing was authorized to be public yet",
+            )
+
+    def _hide_unverified(self, error: BaseException) -> None:
+        """Hide what could not be verified, if somebody made it public; says so in the error."""
+        try:
+            self._refuse_shown()
+        except CkptierError as second:
+            if isinstance(error, CkptierError):
+                amend(error, second.message)
+            else:
+                error.add_note(second.message)
 
     def _tag(self, commit: str, step: Step) -> None:
         tag = self.destination.tag

@@ -59,6 +59,8 @@ _CONFLICTS = 20
 _MESSAGE = 400
 
 _LATER = "the Hub did not answer as it should: try again later"
+_NETWORK = "check the network and the Hub's address, then try again (a publication that began: with --resume)"
+_NONE_GIVEN = "no token was given: name one by --token-file or HF_TOKEN"
 _AGAIN = "look at the repository, and have the release authorized for what it is now"
 _WRITER = "give a token that may write to this repository, by file or by HF_TOKEN"
 
@@ -94,10 +96,12 @@ BY_EXCEPTION: tuple[tuple[type[BaseException], _Kind], ...] = (
     (HFValidationError, (ConfigInvalid, "write hf://owner/name with letters, digits, - _ and .")),
     (httpx2.InvalidURL, (ConfigInvalid, "correct destination.endpoint")),
     (httpx2.UnsupportedProtocol, (ConfigInvalid, "correct destination.endpoint")),
-    (httpx2.TransportError, (Unreachable, "check the network and the Hub's address, then try again")),
+    (httpx2.TransportError, (Unreachable, _NETWORK)),
     (httpx2.HTTPError, (Unreachable, _LATER)),
-    (OSError, (LocalDisk, "check the prepared tree and its disk, then publish again")),
-    (RuntimeError, (Unreachable, "the upload broke off: try again")),
+    (ConnectionError, (Unreachable, _NETWORK)),  # of xet, which does not use httpx2
+    (TimeoutError, (Unreachable, _NETWORK)),
+    (OSError, (LocalDisk, "check the prepared tree and its disk, then publish again with --resume")),
+    (RuntimeError, (Unreachable, "the upload broke off: publish again with --resume")),
 )
 """What an exception without a status means; the first that fits."""
 
@@ -155,6 +159,8 @@ class HubLibrary:
         if isinstance(error, CkptierError):
             return error
         kind, hint = _kind(error)
+        if kind is Denied and self.secret is None:
+            hint = _NONE_GIVEN
         return kind(f"{self.repo}: {self.redact(_words(error))} (while {doing})", hint=hint)
 
     def redact(self, text: str) -> str:

@@ -82,10 +82,23 @@ class HubPublication:
             )
         if sight.parent != self._expected:
             raise moved(sight, self._expected)
+        if self._place.destination.tag in sight.branches:
+            raise TrustFailure(
+                f"tag: {self._place.destination.tag} is the name of a branch of {self._library.repo}",
+                hint="have the release authorized under another tag: one name would mean two commits",
+            )
         if sight.tag is not None:
             raise TrustFailure(
                 f"tag: {self._place.destination.tag} names commit {sight.tag} already",
                 hint="have the release authorized under another tag",
+            )
+
+    def _refuse_gating(self, sight: Sight) -> None:
+        wanted = self._place.destination.gating
+        if sight.gating is not wanted:
+            raise TrustFailure(
+                f"gating: {self._library.repo} is {sight.gating.value} by now, authorized was {wanted.value}",
+                hint="find out who changed it, set it back, and go on with --resume",
             )
 
     def _open(self, sight: Sight | None) -> _Base:
@@ -146,7 +159,9 @@ class HubPublication:
             if self._library.local("hashing what was sent", partial(_sent_sha256, addition)) != file.sha256:
                 raise changed(file)
         doomed = self._unwanted(base)
-        self._refuse(self._place.seen())
+        sight = self._place.seen()
+        self._refuse(sight)
+        self._refuse_gating(sight)
         self._step(f"commit {len(additions)} files onto {base.commit}")
         self._commit = self._make_commit(base, [*doomed, *additions])
 

@@ -15,7 +15,7 @@ from replicate.errors import CapabilityMissing, CkptierError, Denied, Fenced
 from replicate.release.authorization import Act, LogPosition
 from replicate.release.authorizing import Authorization
 from replicate.release.bundle import Prepared
-from replicate.release.deciding import decide, require
+from replicate.release.deciding import decide, require, strangers
 from replicate.release.destination import Destination, Gating, Visibility
 from replicate.release.history import EntryKind, Event, ReleaseHistory, Standing
 from replicate.release.keys import SigningKey
@@ -236,6 +236,7 @@ class _Act:
         self, do: Callable[[Payload], Result], outcome: Callable[[Result], tuple[EntryKind, str]], *, resume: bool
     ) -> tuple[Result, LogPosition]:
         """Decide, log, decide again, do it, log what became of it."""
+        require(strangers(self.policy, self.authorization.record.destination))
         begun = self._begin(resume=resume)
         history = self._history_after(begun)
         try:

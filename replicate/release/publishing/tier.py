@@ -129,7 +129,7 @@ class TierPlace:
 
     def withdraw(self, *, step: Step) -> str:  # noqa: ARG002
         """Raise CapabilityMissing."""
-        raise CapabilityMissing(_UNMANAGED, hint=f"remove {self._url} yourself and have the withdrawal logged")
+        raise CapabilityMissing(_UNMANAGED, hint=f"remove what lies at {self._url} yourself")
 
     def close(self) -> None:
         """Release the tier's connections."""
@@ -234,7 +234,7 @@ class _Publication:
             if isinstance(error, OSError):  # tiers raise TierError: it was reading our own file that failed
                 raise unreadable(item.file, error) from error
             raise IntegrityFailure(
-                f"{item.file.path}: {error}", hint="the transfer or the store is at fault: publish again"
+                f"{item.file.path}: {error}", hint="the transfer or the store is at fault: publish again with --resume"
             ) from error
 
     def _send_whole(self, item: _Planned) -> ObjectInfo:

@@ -37,9 +37,9 @@ def placeholders(text: str) -> Iterator[tuple[int, str]]:
     """Yield (line, what stands there) for each placeholder."""
     for number, line in enumerate(text.split("\n"), 1):
         for expression, what in _WORDS:
-            if expression.search(line):
-                yield number, f"{what} is left"
-        for found in _ANGLED.finditer(line):
-            name = found[1].strip().lower()
+            if found := expression.search(line):
+                yield number, f"{what} is left: {found[0]!r}"
+        for angled in _ANGLED.finditer(line):
+            name = angled[1].strip().lower()
             if name.partition(" ")[0] not in _HTML and name not in _TOKENS:
                 yield number, "a name in angle brackets is left to be replaced"

@@ -43,7 +43,10 @@ def expected_tensors(
     for check in answer.checks:
         if check.verdict is Verdict.NOT_DONE:
             raise CapabilityMissing(f"the architecture cannot be built: {check.detail}", hint="install what is named")
-        raise ConfigInvalid(f"the architecture cannot be built: {check.detail}", hint="correct [architecture]")
+        raise ConfigInvalid(
+            f"the architecture cannot be built: {check.detail}",
+            hint=f"correct [architecture] in the description, or {config.name}",
+        )
     return Expected(
         shapes={name: tuple(shape) for name, shape in answer.data["shapes"].items()},
         tied=tuple((keep, tuple(drop)) for keep, drop in answer.data["tied"]),

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
+from replicate.errors import CkptierError
+
 
 class Verdict(StrEnum):
     """What came of one check.  What could not be done is said, and is no pass."""
@@ -27,12 +29,16 @@ NAMED = 5
 
 
 def judged(name: str, faults: Iterable[str], passed: str) -> Check:
-    """Fail with the faults, or pass with what was seen."""
-    found = tuple(faults)
+    """Fail with the faults, or pass with what was seen; names come from files, and do nothing to a terminal."""
+    found = tuple(map(_shown, faults))
     if not found:
         return Check(name=name, verdict=Verdict.PASSED, detail=passed)
     more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
     return Check(name=name, verdict=Verdict.FAILED, detail="; ".join(found[:NAMED]) + more)
+
+
+def _shown(text: str) -> str:
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
 
 
 def not_done(name: str, reason: str) -> Check:
@@ -51,4 +57,5 @@ def words(error: BaseException) -> str:
     text = str(error).strip()
     if isinstance(error, MemoryError) or "allocate memory" in text:
         return "it takes more memory than its size accounts for"
-    return f"{type(error).__name__}: {' '.join(text.split()) or 'no reason given'}"
+    said = " ".join(text.split()) or "no reason given"
+    return said if isinstance(error, CkptierError) else f"{type(error).__name__}: {said}"

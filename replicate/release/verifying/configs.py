@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from replicate.errors import CkptierError
 from replicate.release.bundle import Kind
 from replicate.release.description import ReleaseDescription
 from replicate.release.headers import FLOATING, TensorHeader
 from replicate.release.verifying.checks import Check, judged
+from replicate.release.verifying.plainfiles import read_plain
 
 CHECK = "config"
 _DTYPES = {"float32": "F32", "float16": "F16", "bfloat16": "BF16", "float64": "F64"}
@@ -22,8 +24,8 @@ _LIBRARY = re.compile(r"^library_name:\s*[\"']?([\w.-]+)", re.MULTILINE)
 def read_config(tree: Path, name: str) -> dict[str, Any]:
     """Return a JSON object of the tree; empty where it is absent or is none."""
     try:
-        document = json.loads((tree / name).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        document = json.loads(read_plain(tree / name))
+    except (CkptierError, ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
 
@@ -58,8 +60,8 @@ def _label_faults(tree: Path, kind: Kind, config: Mapping[str, Any]) -> Iterator
 def library_name(tree: Path) -> str | None:
     """Return ``library_name`` of the card's front matter."""
     try:
-        text = (tree / "README.md").read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
+        text = read_plain(tree / "README.md").decode()
+    except (CkptierError, UnicodeDecodeError):
         return None
     _, fence, rest = text.partition("---\n")
     found = _LIBRARY.search(rest.partition("\n---")[0]) if fence else None

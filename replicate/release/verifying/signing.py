@@ -5,8 +5,10 @@ with a key it carries no proof of time.  Every file of the tree is signed, the c
 nothing is ignored but the signature itself, where it lies in the tree.
 """
 
+import ast
 import base64
 import json
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +21,7 @@ from replicate.generation.disk import local_io, write_new
 from replicate.release.documents import read_bytes
 
 SIGNATURE = "model.sig"
+_NAME_IT = "name the file that `ckptier release sign` wrote"
 _CACHE = ".cache"
 _NEVER = frozenset({_CACHE, ".git", ".env"})
 """What lies in a folder after somebody worked in it, and is no part of a release."""
@@ -35,7 +38,7 @@ def sign_tree(tree: Path, private_key: Path, *, signature: Path | None = None, p
     tree = tree.resolve()
     target = signature.parent.resolve() / signature.name if signature else tree.parent / SIGNATURE
     if target.is_symlink() or target.exists():
-        raise UsageError(f"{target} exists", hint="remove it, or name another file with --signature")
+        raise UsageError(f"{target} exists", hint="name a new file")
     _refuse_unprepared(tree)
     library = _library("signing")
     ignored = _ignored(tree, target)
@@ -77,7 +80,7 @@ def verify_signature(tree: Path, signature: Path, public_key: Path) -> tuple[str
         message = " ".join(str(error).split()) or type(error).__name__
         if "Signature mismatch" in message or "symlink" in message:
             raise IntegrityFailure(
-                f"{tree.name} is not what was signed: {message.removeprefix('Signature mismatch: ')}",
+                f"{tree.name} is not what was signed: {_differing(message.removeprefix('Signature mismatch: '))}",
                 hint="download it again, or ask the signer",
             ) from error
         raise TrustFailure(
@@ -85,6 +88,18 @@ def verify_signature(tree: Path, signature: Path, public_key: Path) -> tuple[str
             hint="pin the signer's public key, from a place that is not the release",
         ) from error
     return tuple(sorted(one["name"] for one in statement["predicate"]["resources"]))
+
+
+def _differing(listed: str) -> str:
+    """Shorten the library's list of differences: names, without the repr of digests."""
+    try:
+        faults = [str(one) for one in ast.literal_eval(listed)]
+    except (ValueError, SyntaxError):
+        return listed
+    changed = [re.fullmatch(r"Hash mismatch for '(.*)': Expected .*", fault) for fault in faults]
+    return "; ".join(
+        f"{found[1]} has other bytes" if found else fault for found, fault in zip(changed, faults, strict=True)
+    )
 
 
 def _refuse_unprepared(tree: Path) -> None:
@@ -118,9 +133,9 @@ def _statement(signature: Path) -> dict[str, Any]:
         payload: dict[str, Any] = json.loads(base64.b64decode(json.loads(data)["dsseEnvelope"]["payload"]))
         ok = isinstance(payload, dict) and isinstance(payload["predicate"]["resources"], list)
     except (ValueError, KeyError, TypeError) as error:
-        raise IntegrityFailure(f"{signature} is no model-signing bundle", hint="name the signature") from error
+        raise IntegrityFailure(f"{signature} is no model-signing bundle", hint=_NAME_IT) from error
     if not ok:
-        raise IntegrityFailure(f"{signature} is no model-signing bundle", hint="name the signature")
+        raise IntegrityFailure(f"{signature} is no model-signing bundle", hint=_NAME_IT)
     return payload
 
 
@@ -136,12 +151,21 @@ def _library(name: str) -> ModuleType:
         ) from error
 
 
+def _why(error: Exception) -> str:
+    return "it is not of an elliptic curve" if isinstance(error, AttributeError) else " ".join(str(error).split())
+
+
 @contextmanager
 def _foreign_errors(key: Path) -> Iterator[None]:
     """Say which key is at fault; the library raises whatever reading it raised."""
     try:
         yield
-    except (ValueError, TypeError, OSError) as error:
+    except OSError as error:
         raise ConfigInvalid(
-            f"{key} cannot be used as a key: {' '.join(str(error).split())}", hint="name an elliptic-curve key (PEM)"
+            f"{key} cannot be used as a key: {error.strerror or error}", hint="name the file of an elliptic-curve key"
+        ) from error
+    except (ValueError, TypeError, AttributeError) as error:  # AttributeError: a key of another kind has no curve
+        raise ConfigInvalid(
+            f"{key} cannot be used as a key: {_why(error)}",
+            hint="sign with an EC private key (PEM, no passphrase; not one of `keygen`), verify with its public key",
         ) from error

@@ -21,13 +21,15 @@ from replicate.release.bundle import MANIFEST, ExportManifest, Kind, PublishedTe
 from replicate.release.documents import MAX_DOCUMENT_BYTES
 from replicate.release.headers import FileHeader, TensorHeader, read_header
 from replicate.release.verifying.checks import Check, judged, listed
+from replicate.release.verifying.plainfiles import is_plain, read_plain
 
 WEIGHTS = ".safetensors"
 METADATA = (("format", "pt"),)
 FILES, HEADERS, SHARDS, TENSORS = "files", "headers", "shards", "tensors"
 _STEMS = {Kind.FULL: "model", Kind.CUSTOM: "model", Kind.ADAPTER: "adapter_model"}
 _SHARD = re.compile(r"(?P<stem>\w+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.safetensors")
-_DOWNLOADED = (".gitattributes", ".cache/huggingface/")
+_ATTRIBUTES, _CACHE = ".gitattributes", ".cache/huggingface/"
+"""What the Hub and its client add to a download."""
 _READERS = 0o044
 _EXECUTE = 0o111
 
@@ -58,7 +60,7 @@ def check_structure(tree: Path, manifest: ExportManifest, *, downloaded: bool) -
     try:
         said = {one.path for one in manifest.files}
         every = sorted(_walk(tree))
-        present = [path for path in every if path in said or not (downloaded and path.startswith(_DOWNLOADED))]
+        present = [path for path in every if path in said or not (downloaded and _is_added(path))]
         files = judged(
             FILES, [*_file_faults(tree, manifest, present)], f"{len(present)} files are those of the manifest"
         )
@@ -73,6 +75,10 @@ def check_structure(tree: Path, manifest: ExportManifest, *, downloaded: bool) -
     except OSError as error:
         raise LocalDisk(f"{tree} cannot be read: {error.strerror or error}", hint="check the path") from error
     return Structure(checks=checks, headers=headers)
+
+
+def _is_added(path: str) -> bool:
+    return path == _ATTRIBUTES or path.startswith(_CACHE)
 
 
 def _walk(tree: Path) -> Iterator[str]:
@@ -125,8 +131,8 @@ def _read_headers(tree: Path, paths: list[str]) -> tuple[dict[str, FileHeader], 
     headers: dict[str, FileHeader] = {}
     faults: list[str] = []
     for path in paths:
-        if (tree / path).is_symlink():
-            continue  # a fault of its file already, and it may lead anywhere
+        if not is_plain(tree / path):
+            continue  # a fault of its file already: a link may lead anywhere, a FIFO be waited for in vain
         try:
             headers[path] = read_header(tree / path, what=path)
         except IntegrityFailure as error:
@@ -210,7 +216,7 @@ def _index_faults(path: Path, headers: Mapping[str, FileHeader], weights: list[s
 
 
 def _index(path: Path) -> tuple[Mapping[str, str], Any]:
-    document = load(path.read_bytes(), what=path.name, max_bytes=MAX_DOCUMENT_BYTES)
+    document = load(read_plain(path), what=path.name, max_bytes=MAX_DOCUMENT_BYTES)
     weight_map, metadata = document.get("weight_map"), document.get("metadata")
     if not isinstance(weight_map, dict) or not all(isinstance(file, str) for file in weight_map.values()):
         raise IntegrityFailure(f"{path.name}: weight_map is no map of names to files")

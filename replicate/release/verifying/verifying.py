@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 from replicate import canonical
-from replicate.errors import CkptierError, IntegrityFailure
+from replicate.errors import CkptierError
 from replicate.release.bundle import MANIFEST, ExportManifest, Kind
 from replicate.release.carding import check_card
 from replicate.release.description import ReleaseDescription
-from replicate.release.documents import decode, encode, read_bytes
+from replicate.release.documents import decode, encode
 from replicate.release.source import SourceGeneration, wanted_files
 from replicate.release.verifying import configs
 from replicate.release.verifying.architecture import architecture_arguments
 from replicate.release.verifying.checks import Check, Verdict, judged, not_done
+from replicate.release.verifying.plainfiles import is_plain, read_plain
 from replicate.release.verifying.sandbox import Job, Limits, Task, run_jobs
 from replicate.release.verifying.structure import FILES, HEADERS, SHARDS, TENSORS, Structure, check_structure
 
@@ -29,7 +30,7 @@ _TOKENS = ("tokenizer", "chat-template")
 _CARD_FILE = "README.md"
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json", "vocab.txt")
 _NO_DESCRIPTION = "it needs the release description, which is not published: --description"
-_NO_SOURCE = "it needs the source generation: --store or --tier"
+_NO_SOURCE = "it needs the source generation: --source, with --description and ckptier.toml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,9 +103,7 @@ def verify_release(
 
 
 def _manifest(tree: Path, pinned: str | None) -> tuple[ExportManifest, tuple[Check, ...]]:
-    if (tree / MANIFEST).is_symlink():
-        raise IntegrityFailure(f"{MANIFEST} is a link")
-    data = read_bytes(tree / MANIFEST, what=MANIFEST)
+    data = read_plain(tree / MANIFEST)
     manifest = decode(ExportManifest, data, what=MANIFEST)
     found = canonical.sha256(data)
     faults = [] if encode(manifest) == data else [f"{MANIFEST} is not in its canonical form"]
@@ -122,11 +121,11 @@ def _manifest(tree: Path, pinned: str | None) -> tuple[ExportManifest, tuple[Che
 
 def _card(release: _Release) -> Check:
     path = release.tree / _CARD_FILE
-    if not path.is_file() or path.is_symlink():
+    if not is_plain(path):
         return judged(CARD, [f"{_CARD_FILE} is missing"], "")
     if release.description is None:
         return not_done(CARD, f"{_CARD_FILE} is there; {_NO_DESCRIPTION}")
-    findings = check_card(read_bytes(path, what=_CARD_FILE), release.description, release.manifest)
+    findings = check_card(read_plain(path), release.description, release.manifest)
     faults = [f"{one.rule.value}: {one.place + ': ' if one.place else ''}{one.detail}" for one in findings]
     return judged(CARD, faults, f"{_CARD_FILE} agrees with description and weights")
 
@@ -165,12 +164,12 @@ def _in_processes(release: _Release, *, deep: bool, limits: Limits) -> Iterator[
 
 
 def _blocked(release: _Release) -> str:
-    """Why nothing of the tree may be loaded: damaged containers, or links that lead elsewhere."""
+    """Why nothing of the tree may be loaded: damaged containers, links that lead elsewhere, devices."""
     headers = next(check for check in release.structure.checks if check.name == HEADERS)
     if headers.verdict is Verdict.FAILED and len(release.structure.headers) == 0:
         return f"not reached: {HEADERS} did not pass"
-    if any(path.is_symlink() for path in release.tree.rglob("*")):
-        return "not reached: there are links in the tree"
+    if not all(is_plain(path) or (path.is_dir() and not path.is_symlink()) for path in release.tree.rglob("*")):
+        return "not reached: there are links or devices in the tree"
     return ""
 
 
@@ -210,7 +209,7 @@ def _weights_jobs(release: _Release) -> Iterator[Planned]:
 def _loading_job(release: _Release, *, deep: bool) -> Planned:
     architecture = _architecture(release)
     if not deep:
-        return _refused(_LOADING, "no model is loaded unless asked for: --deep")
+        return _refused(_LOADING, "no model was loaded: --deep does it")
     if isinstance(architecture, str):
         return _refused(_LOADING, architecture)
     source = _source_arguments(release)

@@ -21,6 +21,8 @@ from replicate.release.weights.stored import StoredTensor, size_of
 
 CAST_TO = MappingProxyType({"float32": "F32", "float16": "F16", "bfloat16": "BF16"})
 """The description's words for a dtype, and the names that safetensors has."""
+MAX_NAME = 1_024
+"""Characters of a name: what the export manifest holds."""
 _TRAINING = frozenset(
     {
         "exp_avg", "exp_avg_sq", "max_exp_avg_sq", "momentum_buffer", "square_avg", "acc_delta", "grad_avg",
@@ -120,6 +122,7 @@ def plan_transforms(
     """
     omitted = {entry.name: pattern for entry in entries if (pattern := _omitting(entry.name, weights)) is not None}
     kept = [entry for entry in entries if entry.name not in omitted]
+    _refuse_unspeakable(entry.name for entry in entries)
     _refuse_idle("weights.omit", weights.omit, [bare(entry.name) for entry in entries])
     _refuse_unfit(kept)
     targets = _targets(kept, weights, kind, expected)
@@ -161,6 +164,17 @@ def _refuse_idle(field: str, patterns: Iterable[str], names: Iterable[str]) -> N
         raise ConfigInvalid(f"{field}: {idle[0]!r} matches no name", hint="correct the pattern, or remove it")
 
 
+def _refuse_unspeakable(names: Iterable[str]) -> None:
+    """Refuse names that no document could hold, or that would do something to a terminal."""
+    for name in names:
+        if len(name) > MAX_NAME or not name.isprintable():
+            fault = f"{len(name)} characters" if len(name) > MAX_NAME else "characters that cannot be shown"
+            raise ConfigInvalid(
+                f"source.entries: the name {name[:80]!a} has {fault} (at most {MAX_NAME}, all printable)",
+                hint="give it another name where it is saved, or correct [[weights.rename]]",
+            )
+
+
 def _refuse_unfit(entries: Sequence[StoredTensor]) -> None:
     unfit = [entry for entry in entries if entry.unfit]
     if unfit:
@@ -192,6 +206,7 @@ def _targets(
         targets = {name: saved[target] for name, target in targets.items()}
     else:
         _refuse_adapter(targets.values(), known)
+    _refuse_unspeakable(targets.values())
     _refuse_collisions(targets)
     _refuse_residue(targets.values(), known)
     return targets

@@ -69,7 +69,10 @@ def _of_class(
     declared = {drop: tie.keep for tie in ties for drop in tie.drop}
     for drop, keep in declared.items():
         if drop not in made_from:
-            yield f"weights.tied: the model class does not tie {drop}: loaders would leave it random", "keep it"
+            yield (
+                f"weights.tied: the model class does not tie {drop}: loaders would leave it random",
+                f"take {drop} out of drop, or correct architecture.model_class",
+            )
         elif made_from[drop] != keep:
             yield (
                 f"weights.tied: {keep} is kept for {drop}, the model class makes it from {made_from[drop]}",
