@@ -17,6 +17,8 @@ from replicate.generation.lineage import read_lineage
 from replicate.layout import RemoteRun, new_nonce
 from replicate.logbook import Logbook, check_related, read_small
 from tiers.errors import AccessDenied, ObjectExists, ObjectNotFound, TierError, Unsupported
+from tiers.opening import unencrypted_host
+from tiers.probing.outcomes import ProbeReport
 from tiers.protocol import Fencing, Key, Tier
 
 
@@ -42,10 +44,11 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
-    """Everything that was tried, in order."""
+    """Everything that was tried, in order; ``probes`` only where they were asked for."""
 
     run: str
     findings: tuple[Finding, ...]
+    probes: tuple[ProbeReport, ...] = ()
 
     @property
     def exit_code(self) -> ExitCode:
@@ -113,6 +116,22 @@ def check_apart(settings: TierConfig, store: Path) -> list[Finding]:
     ]
 
 
+def check_transport(settings: TierConfig) -> list[Finding]:
+    """Say where bytes and session tokens can be read on the way: it was allowed once, and is easily forgotten."""
+    host = unencrypted_host(settings.url, settings.endpoint_url)
+    if host is None:
+        return []
+    return [
+        Finding(
+            place=settings.name,
+            subject="transport",
+            grade=Grade.WARNING,
+            detail=f"what goes to {host} and comes from there is not encrypted",
+            hint="use https, with ca_bundle for an authority of your own, and take allow_insecure out",
+        )
+    ]
+
+
 def check_tier(tier: Tier, remote: RemoteRun, run_uid: str | None) -> list[Finding]:
     """Try one tier: log readable, history ours, put-if-absent kept, written bytes read back."""
     try:
@@ -166,7 +185,9 @@ def _writes(tier: Tier, remote: RemoteRun) -> list[Finding]:
             )
         )
     else:
-        found.append(Finding(place=tier.name, subject="put-if-absent", grade=Grade.OK, detail="one creator wins"))
+        alone = tier.capabilities.fencing is Fencing.ADVISORY
+        words = "a second creator is refused; of two at once both could win" if alone else "one creator wins"
+        found.append(Finding(place=tier.name, subject="put-if-absent", grade=Grade.OK, detail=words))
     found.append(_cleanup(tier, key))
     return found
 

@@ -5,11 +5,10 @@ objects verified, manifest read back, entry created and read back, tracker told.
 """
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Protocol
 
 from pydantic import ValidationError
@@ -18,21 +17,23 @@ from replicate import canonical
 from replicate.errors import IntegrityFailure
 from replicate.layout import GenerationId, new_nonce
 from replicate.log import Commit, LiveCommit, LogState
+from replicate.logappender import MAX_SLOT_RACES
 from replicate.logbook import read_small
-from replicate.logwriter import MAX_SLOT_RACES, LogWriter
+from replicate.logwriter import LogWriter
 from replicate.manifest import MAX_GENERATION_BYTES, MAX_MANIFEST_BYTES, GenerationRecord, Manifest, ManifestObject
-from replicate.plan import Choice, Decision, LocalFact, plan_generations, plan_upload
-from replicate.terms import Descent, Standing, decide_term
+from replicate.origins import Origin, SourceDamage
+from replicate.plan import Choice, Decision, LocalFact, ObjectPlan, plan_generations, plan_upload
+from replicate.terms import Descent, Standing
 from replicate.tracker import PlannedUpload
-from replicate.upload import LocalDamage, Progress, Uploader
+from replicate.upload import Progress, Uploader
 from tiers.bodies import BytesBody
 from tiers.clock import rfc3339
 from tiers.errors import TierUnavailable
-from tiers.protocol import Verification
+from tiers.protocol import Key, Verification
 
 
 class Source(Protocol):
-    """A validated local generation, as committing sees it."""
+    """A validated generation, as committing sees it."""
 
     @property
     def fact(self) -> LocalFact:
@@ -50,8 +51,8 @@ class Source(Protocol):
         ...
 
     @property
-    def files(self) -> Path:
-        """Folder of the files."""
+    def origin(self) -> Origin:
+        """The files."""
         ...
 
     def changed(self) -> tuple[str, ...]:
@@ -63,7 +64,7 @@ class Source(Protocol):
         ...
 
     def quarantine(self, reason: str) -> None:
-        """Keep the generation as evidence and never use it again."""
+        """Note that its bytes are not what was sealed: it is not used again."""
         ...
 
 
@@ -108,7 +109,11 @@ class Events:
 
 @dataclass(slots=True, kw_only=True)
 class Replication:
-    """Replicates one run to one tier; keeps the log view between passes so that idling asks nothing."""
+    """Replicates one run to one tier; keeps the log view between passes so that idling asks nothing.
+
+    ``unwanted`` names, of what would go up, what retention would take back at once;
+    ``after_commit`` is called after each commit and must not raise.
+    """
 
     log: LogWriter
     stop: threading.Event
@@ -117,6 +122,24 @@ class Replication:
     replicate_every: int | None = None
     backlog: int | None = None
     events: Events = field(default_factory=Events)
+    unwanted: Callable[[LogState | None, Sequence[LocalFact]], Mapping[GenerationId, str]] = lambda _state, _facts: {}
+    after_commit: Callable[[Descent], None] = lambda _descent: None
+    _digested: dict[Key, ObjectPlan] = field(default_factory=dict)
+    _hurried: threading.Event = field(default_factory=threading.Event)
+    _set_aside: threading.Event = field(default_factory=threading.Event)
+    _sending: GenerationId | None = None
+
+    def hurry(self, sources: Sequence[Source]) -> None:
+        """Let the newest go first from now on, since little time is left; for other threads than that of the pass.
+
+        What is under way is set aside at its next request, its pass raises Draining, and
+        the next one comes back to it after the newest.
+        """
+        self._hurried.set()
+        view = self.log.view
+        wanted = self._plan(sources, view.state)[1] if view is not None else []
+        if wanted and wanted[0].fact.id != self._sending:
+            self._set_aside.set()
 
     def run_pass(self, descent: Descent, sources: Sequence[Source], *, limit: int | None = None) -> PassReport:
         """Bring the tier up to date with ``sources``; raises on the first failure that is not a generation's own.
@@ -124,6 +147,7 @@ class Replication:
         At most ``limit`` generations are sent, so that a daemon can look for a newer one in between.
         Raises TierError, Fenced, TrustFailure, IntegrityFailure (damaged log), LocalDisk, Draining.
         """
+        self._set_aside.clear()
         if self.log.view is not None:
             decisions, wanted = self._plan(sources, self.log.view.state)
             if not wanted:
@@ -139,11 +163,16 @@ class Replication:
         for source in wanted[:limit]:
             try:
                 committed.append(self._replicate(descent, source))
-            except LocalDamage as error:
+                self.after_commit(descent)
+            except SourceDamage as error:
                 source.quarantine(error.message)
                 self.log.abandon(source.fact.id, error.message)
                 damaged.append((source.fact.id, error.message))
         return PassReport(tier=self.log.name, committed=tuple(committed), decisions=decisions, damaged=tuple(damaged))
+
+    def decide_all(self, sources: Sequence[Source]) -> tuple[Decision, ...]:
+        """Say what becomes of each source, by the log as it was last read."""
+        return self._plan(sources, self.log.state)[0]
 
     def _plan(self, sources: Sequence[Source], state: LogState | None) -> tuple[tuple[Decision, ...], list[Source]]:
         by_id = {source.fact.id: source for source in sources}
@@ -153,8 +182,12 @@ class Replication:
             replicate_every=self.replicate_every,
             backlog=self.backlog,
             under_way=frozenset(planned.generation for planned in self.log.tracker.planned(self.log.name)),
+            unwanted=lambda facts: self.unwanted(state, facts),
         )
-        return decisions, [by_id[one.id] for one in decisions if one.choice is Choice.UPLOAD]
+        wanted = [by_id[one.id] for one in decisions if one.choice is Choice.UPLOAD]
+        if self._hurried.is_set():
+            wanted.sort(key=lambda source: source.fact.id, reverse=True)
+        return decisions, wanted
 
     def _count_skipped(self, decisions: Sequence[Decision]) -> None:
         known = self.log.tracker.skipped(self.log.name)
@@ -174,12 +207,16 @@ class Replication:
                 connections=self.connections,
                 stop=self.stop,
                 on_progress=lambda progress: self.events.on_progress(self.log.name, planned.generation, progress),
+                digested=self._digested,
+                set_aside=self._set_aside,
             )
+            self._sending = planned.generation
             touched = source.changed()
-            objects = uploader.upload(plan, source.files, touched, resumed=resumed)
+            objects = uploader.upload(plan, source.origin, touched, resumed=resumed)
             self._still_sealed(source, touched)
             manifest = self._manifest(source, planned, prefix, objects)
             committed = self._commit(descent, source, planned, manifest)
+            self._digested.clear()
             self.events.on_commit(self.log.name, committed)
             return committed
 
@@ -209,7 +246,7 @@ class Replication:
             return
         during = sorted(set(source.changed()) - set(touched_before))
         if during:
-            raise LocalDamage(f"{source.files} was written to while it was uploaded: {', '.join(during[:3])}")
+            raise SourceDamage(f"{source.origin.place} was written to while it was uploaded: {', '.join(during[:3])}")
 
     def _manifest(
         self, source: Source, planned: PlannedUpload, prefix: str, objects: tuple[ManifestObject, ...]
@@ -228,7 +265,7 @@ class Replication:
                 written_at=planned.started_at,
             ).encode()
         except (ValidationError, IntegrityFailure) as error:
-            raise LocalDamage(f"generation.json of {planned.generation} is not what was sealed: {error}") from error
+            raise SourceDamage(f"generation.json of {planned.generation} is not what was sealed: {error}") from error
         key = self.log.remote.manifest(prefix)
         self.log.tier.put(key, BytesBody(data))
         if read_small(self.log.tier, key, MAX_MANIFEST_BYTES) != data:
@@ -254,7 +291,7 @@ class Replication:
             live = self._live(body)
             if live is not None:
                 return self._acknowledge(planned, body, live, manifest)
-            decision = decide_term(self.log.state, self.log.tracker.term(self.log.name), descent)
+            decision = self.log.decide(self.log.state, self.log.tracker.term(self.log.name), descent)
             self.log.refuse(decision)
             if decision.standing is not Standing.HOLDS:
                 raise self._passing(f"the term was lost on the way, the next pass claims one: {decision.reason}")

@@ -1,9 +1,11 @@
 """``ckptier.toml``: found upwards from the working directory, checked, never holding a secret."""
 
+import math
 import os
+import re
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -12,6 +14,9 @@ from replicate.layout import LocalRun, RunName, run_name
 
 FILE_NAME = "ckptier.toml"
 MIB = 1024 * 1024
+_WITH_USER = frozenset({"sftp", "ssh", "fsspec+sftp", "fsspec+ssh"})
+_USER = re.compile(r"[A-Za-z0-9._-]+")
+"""A user name alone is no secret, and SSH has no other place for it."""
 
 
 class Section(BaseModel):
@@ -24,7 +29,11 @@ class TierConfig(Section):
     """One ``[[tier]]``.  Sizes in bytes, times in seconds, ``replicate_every`` in updates.
 
     ``rates`` names a rate card, relative to the file, and ``rates_tier`` the tier on it.  ``zone`` and
-    ``network_path`` are words of the card's transfers; ``provisioned_bytes`` is a volume's size.
+    ``network_path`` are words of the card's transfers; ``provisioned_bytes`` is a volume's size.  ``bandwidth`` is in
+    bytes a second, for each direction.  ``timeout_seconds`` bounds the time without any progress, ``deadline_seconds``
+    one whole request.  ``ca_bundle`` is a file of certificates, relative to the file.  ``options`` are those of an
+    fsspec filesystem, ``mode`` says what a volume can do.  ``keep_last`` and ``min_generations`` count generations,
+    ``keep_every`` updates; ``retire_delay_seconds`` pass between retiring one and deleting it.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
@@ -36,6 +45,8 @@ class TierConfig(Section):
     replicate_every: Annotated[int, Field(ge=1)] | None = None
     keep_last: Annotated[int, Field(ge=1)] | None = None
     keep_every: Annotated[int, Field(ge=1)] | None = None
+    min_generations: Annotated[int, Field(ge=1)] = 1
+    retire_delay_seconds: Annotated[float, Field(ge=0, le=366 * 86400)] = 86400.0
     rates: Annotated[str, Field(min_length=1)] | None = None
     rates_tier: Annotated[str, Field(min_length=1)] | None = None
     zone: Annotated[str, Field(min_length=1)] | None = None
@@ -44,11 +55,22 @@ class TierConfig(Section):
     part_size: Annotated[int, Field(ge=5 * MIB, le=5 * 1024 * MIB)] | None = None
     connections: Annotated[int, Field(ge=1, le=64)] = 4
     accept_advisory: bool = False
+    storage_class: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")] | None = None
+    encryption: Literal["sse-s3", "sse-kms"] | None = None
+    kms_key: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
+    bandwidth: Annotated[int, Field(ge=64 * 1024)] | None = None
+    ca_bundle: Annotated[str, Field(min_length=1)] | None = None
+    timeout_seconds: Annotated[float, Field(ge=5, le=3600)] | None = None
+    deadline_seconds: Annotated[float, Field(ge=5, le=7 * 86400)] | None = None
+    options: dict[str, str | int | bool] = Field(default_factory=dict)
+    mode: Literal["auto", "rename", "direct", "modal"] | None = None
 
     @field_validator("url", "endpoint_url")
     @classmethod
     def _no_secret_in_url(cls, url: str | None) -> str | None:
-        if url is not None and "@" in url.partition("://")[2].partition("/")[0]:
+        scheme, _, rest = (url or "").partition("://")
+        user, at, _host = rest.partition("/")[0].rpartition("@")
+        if at and not (scheme in _WITH_USER and _USER.fullmatch(user)):
             raise ValueError("holds credentials: leave them to the environment or the SDK's own files")
         return url
 
@@ -59,6 +81,14 @@ class TierConfig(Section):
             raise ValueError("is not a URL: write file:///absolute/path, s3://bucket/prefix or memory://name")
         return url
 
+    @model_validator(mode="after")
+    def _keys_go_together(self) -> Self:
+        if self.kms_key is not None and self.encryption != "sse-kms":
+            raise ValueError('kms_key means nothing without encryption = "sse-kms"')
+        if (self.deadline_seconds or math.inf) < (self.timeout_seconds or 0.0):
+            raise ValueError("deadline_seconds is shorter than timeout_seconds")
+        return self
+
 
 class Config(Section):
     """The whole configuration.  ``zone`` is where this machine is; ``source`` is the file it came from."""
@@ -66,6 +96,9 @@ class Config(Section):
     run: RunName
     store: str
     keep_last: Annotated[int, Field(ge=1)] | None = None
+    keep_every: Annotated[int, Field(ge=1)] | None = None
+    local_requires: Literal["replicated", "read-back", "rehearsed"] = "replicated"
+    local_headroom: bool = True
     state_dir: str | None = None
     backlog: Annotated[int, Field(ge=1)] = 8
     hash_workers: Annotated[int, Field(ge=1, le=64)] = 2
@@ -146,9 +179,24 @@ def load_config(path: Path) -> Config:
     if "source" in document:
         raise ConfigInvalid(f"{path}: source: unknown key", hint="remove it")
     try:
-        return Config.model_validate({**document, "source": path.resolve()})
+        return Config.model_validate({**_anchored(document, path.resolve().parent), "source": path.resolve()})
     except ValidationError as error:
         raise ConfigInvalid(f"{path}: {_faults(error)}", hint=_hint(error)) from error
+
+
+def _anchored(document: dict[str, Any], base: Path) -> dict[str, Any]:
+    """Return the document with certificates made relative to the file, since a tier does not know where that is."""
+    sections = document.get("tier")
+    if not isinstance(sections, list):
+        return document
+    return {**document, "tier": [_anchored_tier(section, base) for section in sections]}
+
+
+def _anchored_tier(section: Any, base: Path) -> Any:
+    bundle = section.get("ca_bundle") if isinstance(section, dict) else None
+    if not isinstance(bundle, str) or not bundle:
+        return section
+    return {**section, "ca_bundle": str(base / bundle)}
 
 
 def _faults(error: ValidationError) -> str:

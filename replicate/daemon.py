@@ -1,8 +1,8 @@
 """``ckptier replicate`` beside training: a loop over the same pass that ``--once`` runs.
 
 One thread a tier, so that a slow or broken one holds up nobody.  The main thread seals,
-validates and watches.  SIGTERM drains: what is sealed still goes up, within a deadline,
-and what does not is left resumable.  A second signal leaves at once; the journal is
+validates and watches.  SIGTERM drains: what is sealed still goes up, the newest first, within a
+deadline, and what does not is left resumable.  A second signal leaves at once; the journal is
 written for that.
 """
 
@@ -18,6 +18,7 @@ from types import FrameType
 from typing import NoReturn
 
 from replicate.errors import CkptierError, ExitCode, Fenced, LocalDisk, TrustFailure
+from replicate.keeper import Tended
 from replicate.outcomes import TierResult, combined_exit
 from replicate.session import Prepared, Session
 from replicate.statusboard import Phase
@@ -97,6 +98,7 @@ class Daemon:
             while not self._signals.draining.is_set() and any(thread.is_alive() for thread in threads):
                 self._signals.wake.wait(self._session.config.poll_seconds)
                 self._look()
+                self._tend_store()
         finished = self._drain(threads)
         self._session.board.enter(Phase.STOPPED)
         code = self._exit_code(finished=finished)
@@ -119,6 +121,7 @@ class Daemon:
             self._unusable = error
             return
         self._unusable = None
+        self._session.keeper.store_changed()
         with self._changed:
             self._prepared = prepared
             self._version += 1
@@ -137,11 +140,38 @@ class Daemon:
             if isinstance(result.failure, Fenced | TrustFailure):
                 self._leave(result.failure)
                 return
-            if result.failure is None and result.report is not None and result.pending > 0:
+            if result.failure is None and self._goes_on(result):
                 continue
             if self._final and version == self._version:
                 return
-            self._wait_for_change(version, pause_after(failures) if failures else None)
+            tended = Tended() if failures else self._tend(name, version, prepared)
+            if not tended.more:
+                self._wait_for_change(version, pause_after(failures) if failures else tended.next_in)
+
+    def _tend(self, name: str, version: int, prepared: Prepared) -> Tended:
+        """Prune where nothing waits to be uploaded; what comes up meanwhile goes first."""
+
+        def interrupted() -> bool:
+            return self._version != version or self._final or self._signals.draining.is_set()
+
+        if interrupted():
+            return Tended()
+        try:
+            return self._session.tend(name, prepared, interrupted)
+        except Exception:  # noqa: BLE001 - a defect in pruning must not end replication; it is shown
+            _log.exception("%s: pruning failed unexpectedly", name)
+            return Tended(next_in=LONGEST_PAUSE)
+
+    def _tend_store(self) -> None:
+        """Prune the store; as above, a failure ends nothing."""
+        try:
+            self._session.tend_store(self._prepared)
+        except Exception:  # noqa: BLE001 - as above
+            _log.exception("the store: pruning failed unexpectedly")
+
+    def _goes_on(self, result: TierResult) -> bool:
+        """Whether there is more to do at once; without a report the pass was stopped, or set aside for a newer one."""
+        return result.pending > 0 and (result.report is not None or not self._session.stop.is_set())
 
     def _tell(self, name: str, before: TierResult | None, now: TierResult) -> None:
         """Log a failure when it begins or changes, and its end; not each of its repetitions."""
@@ -180,6 +210,7 @@ class Daemon:
         with self._changed:
             self._final = True  # not before this look: a tier that has just finished must still see what it found
             self._changed.notify_all()
+        self._session.hurry(self._prepared)
         for thread in threads:
             thread.join(max(0.0, deadline - self._clock.monotonic()))
         finished = not any(thread.is_alive() for thread in threads)

@@ -11,9 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 
-from replicate.checking import CheckReport, Finding, check_apart, check_store, check_tier, failed
+from replicate.checking import CheckReport, Finding, check_apart, check_store, check_tier, check_transport, failed
 from replicate.commit import Events
 from replicate.config import Config, TierConfig
+from replicate.copying import copy_generations
+from replicate.copyplan import CopyReport, CopyRequest
 from replicate.daemon import Daemon, Signals
 from replicate.errors import (
     CapabilityMissing,
@@ -29,14 +31,16 @@ from replicate.generation.lineage import read_lineage
 from replicate.generation.local import LocalGeneration, scan_generations
 from replicate.generation.staging import STAGED
 from replicate.generation.store import RunStore
+from replicate.keeper import unwanted_by
 from replicate.layout import GenerationId, RemoteRun
 from replicate.log import LogView
 from replicate.manifest import GenerationRecord
-from replicate.opening import Opener, default_opener, open_configured
+from replicate.opening import Opener, default_opener, open_configured, probed_opener
 from replicate.outcomes import ReplicateReport
 from replicate.preview import Price as UploadPrice
 from replicate.preview import TierPreview, preview_tier
 from replicate.priced import Priced
+from replicate.probing import check_remembered, probe_and_remember
 from replicate.requests import Sending
 from replicate.restore import RestoreOptions, RestoreReport, RestoreRequest, restore
 from replicate.restore.holdings import ask
@@ -57,11 +61,13 @@ from replicate.status import (
     progress_from,
 )
 from replicate.statusfile import StatusFile
+from replicate.storekeeping import record_found
 from replicate.verify import Share, VerifyReport, read_manifest, verify, verify_local
 from replicate.waiting import WaitReport, is_replicating, last_view, wait_for
 from tiers.clock import Clock, SystemClock
 from tiers.errors import TierError
 from tiers.metered import Meter
+from tiers.probing.outcomes import ProbeReport
 from tiers.protocol import Tier
 
 _log = logging.getLogger(__name__)
@@ -73,7 +79,8 @@ class Replicator:
     def __init__(self, config: Config, *, clock: Clock | None = None, opener: Opener = default_opener) -> None:
         self.config = config
         self.clock = clock or SystemClock()
-        self._opener = opener
+        self._plain_opener = opener
+        self._opener = probed_opener(self.config, opener)
         self._remote = RemoteRun(config.run)
         self._stop = threading.Event()
 
@@ -82,13 +89,13 @@ class Replicator:
         """The local store of the run."""
         return RunStore(self.config.local.root, clock=self.clock, hash_workers=self.config.hash_workers)
 
-    def replicate_once(self, events: Events | None = None) -> ReplicateReport:
+    def replicate_once(self, events: Events | None = None, *, prune: bool = True) -> ReplicateReport:
         """Replicate all that is pending to every tier and return what became of each.
 
         Raises NothingFound where the store holds no generation, Fenced where another
         process replicates it, LocalDisk and ConfigInvalid; a tier's failure is in the report.
         """
-        with self._session(events) as session:
+        with self._session(events, prune=prune) as session:
             session.unbounded_backlog()
             prepared = session.prepare()
             if prepared.empty:
@@ -103,6 +110,7 @@ class Replicator:
                 except BaseException:
                     session.stop.set()  # or leaving the block would wait for every upload to end
                     raise
+            session.keep_once(results, prepared)
             session.board.stopped()
             return ReplicateReport(
                 run=self.config.run,
@@ -111,10 +119,10 @@ class Replicator:
                 unsealed=prepared.unsealed.message if prepared.unsealed else None,
             )
 
-    def replicate_forever(self, events: Events | None = None) -> ExitCode:
+    def replicate_forever(self, events: Events | None = None, *, prune: bool = True) -> ExitCode:
         """Replicate beside training until a signal; returns what the process should exit with."""
         signals = Signals()
-        with self._session(events) as session, signals.installed():
+        with self._session(events, prune=prune) as session, signals.installed():
             return Daemon(session, signals, self.clock).run()
 
     def preview(self) -> tuple[TierPreview, ...]:
@@ -129,7 +137,15 @@ class Replicator:
         try:
             with self._tiers([settings]) as (tier,):
                 price = self._upload_price(settings)
-                return preview_tier(settings, tier, self._remote, local, self.config.backlog, price)
+                return preview_tier(
+                    settings,
+                    tier,
+                    self._remote,
+                    local,
+                    self.config.backlog,
+                    price,
+                    unwanted_by(self.config, settings),
+                )
         except ConfigInvalid:
             raise
         except CkptierError as error:
@@ -146,6 +162,21 @@ class Replicator:
             return price_upload(self.config, settings, sending, view, self.clock.now())
 
         return price
+
+    def copy(self, request: CopyRequest, *, dry_run: bool = False, events: Events | None = None) -> CopyReport:
+        """Copy committed generations from one tier to another; see replicate.copying."""
+        try:
+            return copy_generations(
+                request,
+                self.config,
+                clock=self.clock,
+                stop=self._stop,
+                opener=self._opener,
+                events=events,
+                dry_run=dry_run,
+            )
+        except TierError as error:
+            raise from_tier_error(error) from error
 
     def restore(
         self, request: RestoreRequest, *, dry_run: bool = False, options: RestoreOptions | None = None
@@ -181,6 +212,7 @@ class Replicator:
             reports.append(verify_local(self.config.local, read_data=share, only=generation, seed=seed))
         with self._tiers(self.config.select(tier)) as tiers:
             reports += [verify(one, self._remote, read_data=share, only=generation, seed=seed) for one in tiers]
+        record_found(self.config.local, reports, self.clock)
         return tuple(reports)
 
     def status(self, *, ask_tiers: bool = False) -> tuple[RunStatus, StatusFile | None]:
@@ -256,20 +288,32 @@ class Replicator:
         """Wait until a generation (the newest sealed one) is committed on the tiers; see replicate.waiting."""
         return wait_for(self.config, self.config.select(tier), generation, timeout=timeout, clock=self.clock)
 
-    def check(self) -> CheckReport:
-        """Try the store and every tier; failures are in the report."""
+    def check(self, *, probe: bool = False) -> CheckReport:
+        """Try the store and every tier; failures are in the report.
+
+        With ``probe`` each store is tried for real under a scratch prefix, and what it does
+        is remembered and used from then on.
+        """
+        probes: list[ProbeReport] = []
         findings: list[Finding] = check_store(self.config)
         run_uid = None
         with suppress(CkptierError):  # check_store has reported it
             run_uid = self._run_uid()
         for settings in self.config.tier:
-            findings += check_apart(settings, self.config.local.root)
+            findings += [*check_apart(settings, self.config.local.root), *check_transport(settings)]
             try:
+                if probe:
+                    report, found = probe_and_remember(
+                        self.config, settings, self._plain_opener, self.clock, self._stop
+                    )
+                    probes.append(report)
+                    findings += found
+                findings += check_remembered(self.config, settings, self.clock.now())
                 with self._tiers([settings]) as (tier,):
                     findings += check_tier(tier, self._remote, run_uid)
             except CkptierError as error:
                 findings.append(failed(settings.name, "opens", error))
-        return CheckReport(run=self.config.run, findings=tuple(findings))
+        return CheckReport(run=self.config.run, findings=tuple(findings), probes=tuple(probes))
 
     def safe_to_terminate(self, names: Sequence[str]) -> Safety:
         """Ask the tiers whether the newest sealed generation is committed on each of ``names``.
@@ -315,8 +359,8 @@ class Replicator:
                 hint="somebody removed them, or every save failed: `ckptier restore` brings back what the tiers have",
             )
 
-    def _session(self, events: Events | None) -> Session:
-        return Session(self.config, clock=self.clock, stop=self._stop, opener=self._opener, events=events)
+    def _session(self, events: Events | None, *, prune: bool) -> Session:
+        return Session(self.config, clock=self.clock, stop=self._stop, opener=self._opener, events=events, prune=prune)
 
     @contextmanager
     def _tiers(self, configured: Sequence[TierConfig]) -> Iterator[tuple[Tier, ...]]:

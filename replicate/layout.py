@@ -20,8 +20,12 @@ RunUid = NewType("RunUid", str)
 FOLD_EVERY = 256
 """Every so many log slots an entry carries the folded state."""
 
+BULK_KEYS = r"[^/]+/generations/[^/]+/files/.+"
+"""Keys of a generation's files: what is large, and read only by a restore.  Log, head and manifests are not."""
+
 _RUN = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _GENERATION = re.compile(r"a(\d{4,9})-g(\d{6,12})-u(\d{12,18})-([0-9a-f]{8})")
+_PREFIX = re.compile(r"([^/]+)\.t(\d{1,15})-([0-9A-Za-z]{1,64})/")
 _LOG_KEY = re.compile(r"(\d{12})\.json")
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
 _MAX_ENCODED_NAME = 200
@@ -91,6 +95,16 @@ def _digest_name(text: str) -> str:
     return "~" + hashlib.sha256(text.encode()).hexdigest()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UploadPrefix:
+    """The place of one try to upload a generation, taken apart.  ``text`` is all of it."""
+
+    text: str
+    generation: GenerationId
+    term: int
+    nonce: str
+
+
 @dataclass(frozen=True, slots=True)
 class RemoteRun:
     """Where the things of one run lie on a tier."""
@@ -124,6 +138,26 @@ class RemoteRun:
     def prefix(self, generation: GenerationId, term: int, nonce: str) -> str:
         """Prefix under which one attempt to upload a generation puts everything."""
         return f"{self.run}/generations/{generation}.t{term}-{nonce}/"
+
+    @property
+    def generations_prefix(self) -> str:
+        """Prefix of everything that was uploaded for generations."""
+        return f"{self.run}/generations/"
+
+    def prefix_of(self, key: str) -> UploadPrefix | None:
+        """Take the prefix that a key lies under apart; None for a key that no upload of this run has."""
+        if not key.startswith(self.generations_prefix):
+            return None
+        match = _PREFIX.match(key.removeprefix(self.generations_prefix))
+        try:
+            generation = GenerationId.parse(match[1]) if match else None
+        except UsageError:
+            return None
+        if match is None or generation is None:
+            return None
+        text = self.prefix(generation, int(match[2]), match[3])
+        found = UploadPrefix(text=text, generation=generation, term=int(match[2]), nonce=match[3])
+        return found if key.startswith(text) else None  # a number written otherwise is not our name
 
     def manifest(self, prefix: str) -> Key:
         """Key of the manifest under a generation's prefix."""

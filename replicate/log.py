@@ -14,7 +14,7 @@ from typing import Annotated, Literal, cast
 from pydantic import Field
 
 from replicate import canonical
-from replicate.errors import IntegrityFailure
+from replicate.errors import IntegrityFailure, UsageError
 from replicate.layout import FOLD_EVERY, GenerationId
 from replicate.manifest import Count, GenerationText, Record, Sha256, Text, parse
 
@@ -24,11 +24,16 @@ NO_ENTRY = "0" * 64
 
 
 class Claim(Record):
-    """A writer takes (or raises) the term.  ``takeover`` is the operator's reason, if one forced it."""
+    """A writer takes (or raises) the term.
+
+    ``takeover`` is the operator's reason, if one forced it; ``start`` the generation that
+    the writer's attempt goes on from.
+    """
 
     kind: Literal["claim"] = "claim"
     writer: Text
     takeover: Text | None = None
+    start: Text | None = None
 
 
 class Commit(Record):
@@ -45,12 +50,16 @@ class Commit(Record):
 
 
 class Retire(Record):
-    """A generation no longer counts; its bytes go after a delay."""
+    """A generation no longer counts; its bytes go after a delay.
+
+    ``swept`` names the manifests of generations retired before of which nothing is left.
+    """
 
     kind: Literal["retire"] = "retire"
     generation: GenerationText
     manifest_key: str
     reason: Text
+    swept: Annotated[tuple[str, ...], Field(strict=False)] = ()
 
 
 class Pin(Record):
@@ -99,11 +108,32 @@ class LiveCommit(Record):
         return GenerationId.parse(self.generation)
 
 
+class Retired(Record):
+    """A commit that was taken back and of which something may still lie on the tier; part of the folded state.
+
+    ``slot`` is that of the retire entry: when the store says that this was written, the delay begins.
+    """
+
+    generation: GenerationText
+    manifest_key: str
+    slot: Count
+    total_bytes: Count
+    objects: Count
+    reason: Text
+    at: Text
+
+    @property
+    def id(self) -> GenerationId:
+        """The parsed id."""
+        return GenerationId.parse(self.generation)
+
+
 class Attempt(Record):
-    """An attempt that wrote to this log."""
+    """An attempt that wrote to this log; ``start`` is the generation that it went on from, where that is known."""
 
     number: Count
     id: str
+    start: str | None = None
 
 
 class LogState(Record):
@@ -121,6 +151,7 @@ class LogState(Record):
     attempts: Annotated[tuple[Attempt, ...], Field(strict=False)] = ()
     live: Annotated[tuple[LiveCommit, ...], Field(strict=False)] = ()
     pins: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    retired: Annotated[tuple[Retired, ...], Field(strict=False)] = ()
 
     @property
     def newest(self) -> LiveCommit | None:
@@ -178,6 +209,7 @@ class Verdict(StrEnum):
     FOREIGN_PREFIX = "foreign-prefix"
     UNRELATED = "unrelated"
     REPEATED = "repeated"
+    PINNED = "pinned"
 
 
 def parse_entry(data: bytes, *, slot: int, run: str) -> Entry:
@@ -217,9 +249,22 @@ def _refusal(state: LogState, entry: Entry) -> Verdict | None:
         return Verdict.STALE_TERM
     if isinstance(body, Commit) and f".t{entry.term}-" not in body.manifest_key:
         return Verdict.FOREIGN_PREFIX
+    return _standing_refusal(state, body)
+
+
+def _standing_refusal(state: LogState, body: Body) -> Verdict | None:
+    """Return the rule that an entry of the right term breaks because of what stands."""
     if isinstance(body, Commit) and state.find(body.generation):
         return Verdict.REPEATED
+    if isinstance(body, Retire) and _taken_back(state, body) and body.generation in state.pins:
+        return Verdict.PINNED
     return None
+
+
+def _taken_back(state: LogState, body: Retire) -> LiveCommit | None:
+    """Return the live commit that a retirement means: both the generation and the manifest have to be its own."""
+    found = state.find(body.generation)
+    return found if found is not None and found.manifest_key == body.manifest_key else None
 
 
 def _first(entry: Entry) -> tuple[LogState | None, Verdict]:
@@ -262,8 +307,23 @@ def _committed(state: LogState, entry: Entry) -> LogState:
 
 
 def _retired(state: LogState, entry: Entry) -> LogState:
-    key = cast("Retire", entry.body).manifest_key
-    return state.model_copy(update={"live": tuple(commit for commit in state.live if commit.manifest_key != key)})
+    body = cast("Retire", entry.body)
+    swept = frozenset(body.swept)
+    retired = tuple(one for one in state.retired if one.manifest_key not in swept)
+    found = _taken_back(state, body)
+    if found is None:
+        return state.model_copy(update={"retired": retired})
+    gone = Retired(
+        generation=found.generation,
+        manifest_key=found.manifest_key,
+        slot=entry.slot,
+        total_bytes=found.total_bytes,
+        objects=found.objects,
+        reason=body.reason,
+        at=entry.at,
+    )
+    live = tuple(commit for commit in state.live if commit is not found)
+    return state.model_copy(update={"live": live, "retired": (*retired, gone)})
 
 
 def _pinned(state: LogState, entry: Entry) -> LogState:
@@ -291,8 +351,25 @@ _APPLY: dict[type, Callable[[LogState, Entry], LogState]] = {
 
 
 def _with_attempt(state: LogState, entry: Entry) -> tuple[Attempt, ...]:
-    attempt = Attempt(number=entry.attempt, id=entry.attempt_id)
-    return state.attempts if attempt in state.attempts else (*state.attempts, attempt)
+    start = _start_of(entry)
+    for index, known in enumerate(state.attempts):
+        if (known.number, known.id) == (entry.attempt, entry.attempt_id):
+            if known.start is not None or start is None:
+                return state.attempts
+            told = known.model_copy(update={"start": start})
+            return (*state.attempts[:index], told, *state.attempts[index + 1 :])
+    return (*state.attempts, Attempt(number=entry.attempt, id=entry.attempt_id, start=start))
+
+
+def _start_of(entry: Entry) -> str | None:
+    """Return what an entry says of where its attempt began: a claim does, and a commit whose parent is of another."""
+    if isinstance(entry.body, Claim):
+        return entry.body.start
+    parent = entry.body.parent if isinstance(entry.body, Commit) else None
+    try:
+        return parent if parent and GenerationId.parse(parent).attempt < entry.attempt else None
+    except UsageError:
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ hint that is missing or wrong.  Damaged slots are reported and stepped over.
 """
 
 from dataclasses import replace
+from datetime import datetime
 
 from replicate import canonical
 from replicate.errors import CkptierError, IntegrityFailure, TrustFailure
@@ -13,7 +14,7 @@ from replicate.layout import FOLD_EVERY, RemoteRun
 from replicate.log import MAX_ENTRY_BYTES, Damage, Entry, LogView, parse_entry
 from tiers.bodies import BytesBody
 from tiers.errors import ObjectExists, ObjectNotFound, TierError, TierUnavailable
-from tiers.protocol import Key, Tier, walk
+from tiers.protocol import Key, ObjectInfo, Tier, walk
 
 MAX_HEAD_BYTES = 4096
 MAX_SLOT = 10**12
@@ -107,9 +108,18 @@ class Logbook:
             raise SlotTaken(entry.slot)
         return view.extended(entry, data)
 
-    def write_head(self, slot: int) -> None:
+    def write_head(self, slot: int) -> ObjectInfo:
         """Rewrite the hint; a failure is harmless and is the caller's to report."""
-        self.tier.put(self.remote.head, BytesBody(canonical.dump({"format": 1, "slot": slot}) + b"\n"))
+        return self.tier.put(self.remote.head, BytesBody(canonical.dump({"format": 1, "slot": slot}) + b"\n"))
+
+    def written_at(self, slot: int) -> datetime | None:
+        """Return when an entry was written, by the store's clock; None where the store does not say."""
+        return self.tier.stat(self.remote.log(slot)).modified
+
+    def store_time(self, slot: int) -> datetime | None:
+        """Return what time it is by the store's clock, by rewriting the hint; None where the store does not say."""
+        written = self.write_head(slot)
+        return written.modified or self.tier.stat(self.remote.head).modified
 
     def _hint(self) -> int | None:
         try:
@@ -140,11 +150,15 @@ class Logbook:
 
     def _step(self, view: LogView) -> LogView:
         slot = view.next_slot
-        data = _read_up_to(self.tier, self.remote.log(slot), MAX_ENTRY_BYTES + 1)
-        try:
-            entry = parse_entry(data, slot=slot, run=self.remote.run)
-        except IntegrityFailure as error:
-            damage = Damage(slot=slot, reason=error.message, sha256=canonical.sha256(data))
+        # Read twice before it is called damaged: bytes that flipped on the way must not look like a lost claim.
+        for _ in range(2):
+            data = _read_up_to(self.tier, self.remote.log(slot), MAX_ENTRY_BYTES + 1)
+            try:
+                entry = parse_entry(data, slot=slot, run=self.remote.run)
+                break
+            except IntegrityFailure as error:
+                damage = Damage(slot=slot, reason=error.message, sha256=canonical.sha256(data))
+        else:
             return replace(view, next_slot=slot + 1, last_sha256=damage.sha256, damaged=(*view.damaged, damage))
         broken = entry.prev != view.last_sha256
         view = view.extended(entry, data)

@@ -1,55 +1,29 @@
-"""Writing to one run's log on one tier: following it, holding the term, appending.
+"""Being the writer of one run's log on one tier: following it and holding the term.
 
-The view of the log is kept between passes, so that a writer with nothing to do asks
-nothing.  The tracker is told what the log says, after it was read, and never more.
+The tracker is told what the log says, after it was read, and never more.
 """
 
 from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from replicate import canonical
-from replicate.errors import CkptierError, Fenced, IntegrityFailure, TrustFailure
-from replicate.layout import FOLD_EVERY, GenerationId, RemoteRun, new_nonce
-from replicate.log import Body, Claim, Entry, LogState, LogView
-from replicate.logbook import Logbook, SlotTaken, check_related
+from replicate.errors import Fenced, IntegrityFailure, TrustFailure
+from replicate.layout import GenerationId
+from replicate.log import Claim, LogState, LogView
+from replicate.logappender import MAX_SLOT_RACES, LogAppender
+from replicate.logbook import check_related
 from replicate.terms import Descent, Standing, TermDecision, decide_term
-from replicate.tracker import Completed, Seen, Tracker
-from tiers.clock import Clock, rfc3339
-from tiers.errors import ObjectNotFound, TierError, TierUnavailable
-from tiers.protocol import Tier
-
-MAX_SLOT_RACES = 64
-HEAD_EVERY = 16
-"""Slots between rewrites of the hint: a reader follows at most that many by GETs."""
-
-
-def head_due(slot: int, written: int | None) -> bool:
-    """Whether the hint is rewritten after ``slot``; ``written`` is what this process last put there."""
-    return written is None or slot - written >= HEAD_EVERY
+from replicate.tracker import Completed, HeldTerm, Seen, Tracker
+from tiers.errors import ObjectNotFound, TierUnavailable
 
 
 @dataclass(slots=True, kw_only=True)
-class LogWriter:
-    """The one writer's side of a log.  ``on_note`` is told what is harmless and worth showing."""
+class LogWriter(LogAppender):
+    """The one writer's side of a log; ``decide`` says who may write."""
 
-    tier: Tier
-    remote: RemoteRun
     tracker: Tracker
-    clock: Clock
     writer: str
-    on_note: Callable[[str, str], None] = lambda _tier, _text: None
-    view: LogView | None = None
-    _head_slot: int | None = None
-
-    @property
-    def name(self) -> str:
-        """The tier's name."""
-        return self.tier.name
-
-    @property
-    def state(self) -> LogState | None:
-        """The folded state as last read; None for an empty log."""
-        return self._view().state
+    decide: Callable[[LogState | None, HeldTerm | None, Descent], TermDecision] = decide_term
 
     def refresh(self, descent: Descent | None = None) -> LogView:
         """Read what is new in the log, check that it is ours and no shorter than seen, and follow it in the tracker."""
@@ -66,7 +40,7 @@ class LogWriter:
 
     def _refuse_fork(self, view: LogView, descent: Descent) -> None:
         """Refuse also where nothing is to be sent: the other line's generation may bear the same id as ours."""
-        decision = decide_term(view.state, self.tracker.term(self.name), descent)
+        decision = self.decide(view.state, self.tracker.term(self.name), descent)
         if decision.standing is Standing.FORKED:
             self.refuse(decision)
 
@@ -74,20 +48,34 @@ class LogWriter:
         """Return the term held, claiming one where this store may; raises Fenced or TrustFailure."""
         for _ in range(MAX_SLOT_RACES):
             held = self.tracker.term(self.name)
-            decision = decide_term(self.state, held, descent)
+            decision = self.decide(self.state, held, descent)
             if decision.standing is Standing.HOLDS and held is not None:
                 self._abandon_other_terms(held.term)  # a process killed right after its claim left them
                 return held.term
             self.refuse(decision)
             state = self.state
             term = state.term + 1 if state else 1
-            entry = self.entry(descent, term, Claim(writer=self.writer))
+            entry = self.entry(descent, term, Claim(writer=self.writer, start=descent.start))
             if self.append(entry) and self.state is not None and self.state.claim_nonce == entry.nonce:
                 self.tracker.hold_term(self.name, term=term, claim_nonce=entry.nonce, attempt_id=descent.attempt_id)
                 self._abandon_other_terms(term)
                 self.hint(force=True)
                 return term
         raise Fenced(f"{self.name}: the log could not be claimed: other writers keep taking its slots")
+
+    def held_term(self, descent: Descent) -> int:
+        """Return the term that is held now; raises Fenced, TrustFailure, and TierUnavailable where it was lost."""
+        held = self.tracker.term(self.name)
+        decision = self.decide(self.state, held, descent)
+        self.refuse(decision)
+        if decision.standing is not Standing.HOLDS or held is None:
+            raise TierUnavailable(
+                f"the term was lost on the way, the next pass claims one: {decision.reason}",
+                tier=self.name,
+                operation="create",
+                key=self.remote.log_prefix,
+            )
+        return held.term
 
     def refuse(self, decision: TermDecision) -> None:
         """Raise what a decision against writing means; does nothing for one that allows it."""
@@ -102,46 +90,6 @@ class LogWriter:
                 f"{self.name}: two lines of descent share a number: {decision.reason}",
                 hint="keep the one that you want with `ckptier restore --generation ID`; nothing was written",
             )
-
-    def append(self, entry: Entry) -> bool:
-        """Create the entry in the next slot; False where another stands there, which has been read by then.
-
-        A reply that was lost is settled by reading; where the slot is still empty the
-        same entry is offered once more, since one nonce cannot be committed twice.
-        """
-        try:
-            try:
-                self.view = self._book.append(self._view(), entry)
-            except TierUnavailable:
-                self.view = self._book.append(self._view(), entry)
-        except SlotTaken:
-            self.view = self._book.read(self._view())
-            self.check(entry.run_uid)
-            return False
-        return True
-
-    def check(self, run_uid: str) -> None:
-        """Refuse to go on where another run has founded the log meanwhile."""
-        check_related(self._view(), run_uid, self.name)
-
-    def entry(self, descent: Descent, term: int, body: Body) -> Entry:
-        """Return an entry for the next slot, with the folded state where one is due."""
-        view = self._view()
-        folded = view.next_slot > 0 and view.next_slot % FOLD_EVERY == 0
-        return Entry(
-            format=1,
-            run=self.remote.run,
-            run_uid=descent.run_uid,
-            slot=view.next_slot,
-            term=term,
-            attempt=descent.attempt,
-            attempt_id=descent.attempt_id,
-            prev=view.last_sha256,
-            nonce=new_nonce(),
-            at=rfc3339(self.clock.now()),
-            body=body,
-            state=view.state if folded else None,
-        )
 
     def reconcile(self) -> None:
         """Make the tracker say what the log says, never more."""
@@ -214,23 +162,3 @@ class LogWriter:
             if planned.generation == generation:
                 prefix = self.remote.prefix(generation, planned.term, planned.nonce)
                 self.tracker.abandon(self.name, planned, prefix, reason)
-
-    def hint(self, *, force: bool = False) -> None:
-        """Rewrite head.json now and then; it is a hint, so a failure is told and harmless."""
-        slot = self._view().next_slot - 1
-        if not force and not head_due(slot, self._head_slot):
-            return
-        try:
-            self._book.write_head(slot)
-            self._head_slot = slot
-        except TierError as error:
-            self.on_note(self.name, f"head.json was not rewritten (readers follow the log instead): {error}")
-
-    @property
-    def _book(self) -> Logbook:
-        return Logbook(self.tier, self.remote)
-
-    def _view(self) -> LogView:
-        if self.view is None:
-            raise CkptierError("the log was not read yet")
-        return self.view

@@ -1,10 +1,14 @@
 """From a configured tier to an open one."""
 
+import logging
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 
-from replicate.config import TierConfig
+from replicate.config import Config, TierConfig
 from replicate.errors import CapabilityMissing, ConfigInvalid, from_tier_error
+from replicate.layout import BULK_KEYS
+from replicate.probes import remembered
 from tiers.clock import Clock
 from tiers.errors import TierError
 from tiers.metered import Meter
@@ -12,12 +16,29 @@ from tiers.opening import TierSpec, open_tier
 from tiers.profiles import PROFILES
 from tiers.protocol import Fencing, Tier
 
+_log = logging.getLogger(__name__)
+
 Opener = Callable[[TierSpec, Clock, Meter, threading.Event], Tier]
 
 
 def default_opener(spec: TierSpec, clock: Clock, meter: Meter, stop: threading.Event) -> Tier:
     """Open a tier with the whole wrapper stack."""
     return open_tier(spec, clock=clock, meter=meter, stop=stop)
+
+
+def probed_opener(config: Config, opener: Opener) -> Opener:
+    """Return an opener that also knows what an earlier probe of each tier found."""
+
+    def opened(spec: TierSpec, clock: Clock, meter: Meter, stop: threading.Event) -> Tier:
+        settings = next((tier for tier in config.tier if tier.name == spec.name), None)
+        if settings is None or spec.probed is not None:
+            return opener(spec, clock, meter, stop)
+        known = remembered(config, settings, clock.now())
+        if known.unused:
+            _log.warning("%s: %s; run `ckptier check --probe` again", spec.name, known.unused)
+        return opener(replace(spec, probed=known.facts), clock, meter, stop)
+
+    return opened
 
 
 def tier_spec(config: TierConfig) -> TierSpec:
@@ -30,6 +51,16 @@ def tier_spec(config: TierConfig) -> TierSpec:
         profile=config.profile,
         allow_insecure=config.allow_insecure,
         connections=config.connections,
+        storage_class=config.storage_class,
+        encryption=config.encryption,
+        kms_key=config.kms_key,
+        bandwidth=config.bandwidth,
+        ca_bundle=config.ca_bundle,
+        timeout_seconds=config.timeout_seconds,
+        deadline_seconds=config.deadline_seconds,
+        options=config.options,
+        mode=config.mode,
+        bulk_keys=BULK_KEYS,
     )
 
 

@@ -5,7 +5,7 @@ run would do, and the cost model counts the requests that really happen.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -144,6 +144,7 @@ class Choice(StrEnum):
     UPLOAD = "upload"
     COMMITTED = "committed"
     NOT_A_MILESTONE = "not-a-milestone"
+    NOT_KEPT = "not-kept"
     SUPERSEDED = "superseded"
     QUARANTINED = "quarantined"
     NOT_VALIDATED = "not-validated"
@@ -170,6 +171,10 @@ class Decision:
     reason: str
 
 
+Unwanted = Callable[[Sequence[LocalFact]], Mapping[GenerationId, str]]
+"""Of the generations that would go up, those that would not be kept, each with the reason."""
+
+
 def is_milestone(fact: LocalFact, every: int, known: Mapping[GenerationId, LocalFact]) -> bool:
     """Whether this is the first usable generation at or after a multiple of ``every`` updates.
 
@@ -190,20 +195,27 @@ def plan_generations(
     replicate_every: int | None,
     backlog: int | None,
     under_way: frozenset[GenerationId] = frozenset(),
+    unwanted: Unwanted = lambda _facts: {},
 ) -> tuple[Decision, ...]:
     """Decide for every local generation, in the order in which they go up.
 
     What is under way comes first (it is never pre-empted), then the newest.  ``backlog``
     bounds how many may wait; None means that all do.  Milestones and pins always wait.
+    ``unwanted`` names those that retention would take back as soon as they are there.
     """
     known = {fact.id: fact for fact in local}
     pins = frozenset(state.pins) if state else frozenset()
     ordered = sorted(local, key=lambda fact: (fact.id in under_way, fact.id), reverse=True)
+    found = [_decide(fact, state, replicate_every, known) for fact in ordered]
+    wanted = [fact for fact, one in zip(ordered, found, strict=True) if one.choice is Choice.UPLOAD]
+    not_kept = {one: why for one, why in unwanted(wanted).items() if one not in under_way}
     waiting = 0
     decisions = []
-    for fact in ordered:
-        decision = _decide(fact, state, replicate_every, known)
-        if decision.choice is Choice.UPLOAD and fact.id not in under_way:
+    for fact, decided in zip(ordered, found, strict=True):
+        decision = decided
+        if fact.id in not_kept:
+            decision = Decision(id=fact.id, choice=Choice.NOT_KEPT, reason=not_kept[fact.id])
+        elif decision.choice is Choice.UPLOAD and fact.id not in under_way:
             kept = str(fact.id) in pins or (replicate_every is not None)
             if backlog is not None and waiting >= backlog and not kept:
                 reason = f"{backlog} newer generations are waiting already"

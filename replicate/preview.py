@@ -1,6 +1,6 @@
 """``replicate --dry-run``: the decisions and the plan that a run would follow, and nothing done."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from replicate.config import TierConfig
@@ -8,7 +8,7 @@ from replicate.errors import CkptierError
 from replicate.generation.evidence import Level
 from replicate.generation.local import LocalGeneration
 from replicate.layout import GenerationId, RemoteRun
-from replicate.log import LogView
+from replicate.log import LogState, LogView
 from replicate.logbook import Logbook
 from replicate.plan import Choice, Decision, LocalFact, plan_generations, plan_upload
 from replicate.priced import Priced
@@ -65,11 +65,16 @@ def preview_tier(
     local: Sequence[LocalGeneration],
     backlog: int | None,
     price: Price = lambda _sending, _view: None,
+    unwanted: Callable[[LogState | None, Sequence[LocalFact]], Mapping[GenerationId, str]] = lambda _state, _facts: {},
 ) -> TierPreview:
     """Decide for every local generation against the tier's log as it stands; raises TierError."""
     view: LogView = Logbook(tier, remote).read()
     decisions = plan_generations(
-        [local_fact(one) for one in local], view.state, replicate_every=settings.replicate_every, backlog=backlog
+        [local_fact(one) for one in local],
+        view.state,
+        replicate_every=settings.replicate_every,
+        backlog=backlog,
+        unwanted=lambda facts: unwanted(view.state, facts),
     )
     by_id = {one.id: one for one in local}
     term = view.state.term if view.state else 1

@@ -8,6 +8,7 @@ from datetime import datetime
 from pathlib import Path
 
 from replicate.checking import CheckReport, Grade
+from replicate.copyplan import Copied, CopyOutcome, CopyReport
 from replicate.errors import CkptierError, ExitCode
 from replicate.layout import GenerationId
 from replicate.manifest import GenerationRecord
@@ -15,6 +16,7 @@ from replicate.outcomes import ReplicateReport
 from replicate.plan import Choice
 from replicate.preview import TierPreview
 from replicate.priced import money_lines
+from replicate.probetable import probe_table
 from replicate.progress import human_bytes
 from replicate.restore import Outcome, RestoreReport
 from replicate.status import Explanation, Known, Listed, RunStatus, Safety, TierView
@@ -42,6 +44,7 @@ def render_check(report: CheckReport) -> str:
         lines.append(f"{marks[finding.grade]}  {finding.place}: {finding.subject}: {detail}")
         if finding.hint:
             lines.append(f"      next: {finding.hint}")
+    lines += [line for probe in report.probes for line in probe_table(probe)]
     failed = sum(finding.grade is Grade.FAILED for finding in report.findings)
     warned = sum(finding.grade is Grade.WARNING for finding in report.findings)
     good = f"works, with {_count(warned, 'warning')}" if warned else "all well"
@@ -100,6 +103,35 @@ def render_replicated(report: ReplicateReport) -> str:
             lines.append(f"{result.tier}: stopped; the next start resumes it")
     lines += [f"QUARANTINED {one}: {reason}" for one, reason in report.quarantined.items()]
     return "\n".join(lines)
+
+
+def render_copied(report: CopyReport) -> str:
+    """Show what became of each generation, and first what is wrong."""
+    lines = [f"note: {warning}" for warning in report.warnings]
+    lines += [_copied_line(report, one) for one in report.generations]
+    if not any(one.outcome in (CopyOutcome.COPIED, CopyOutcome.WOULD_COPY) for one in report.generations):
+        lines.append("nothing to do" if report.exit_code is ExitCode.OK else "nothing was copied")
+    if any(one.outcome is CopyOutcome.SOURCE_DAMAGED for one in report.generations):
+        lines.append("  next: `ckptier list` shows which other tier has it; copy it from there")
+    if any(one.outcome is CopyOutcome.TARGET_DAMAGED for one in report.generations):
+        lines.append(f"  next: restore from {report.source}; a tier under another prefix can take a new copy")
+    return "\n".join(lines)
+
+
+def _copied_line(report: CopyReport, one: Copied) -> str:
+    size = f"{human_bytes(one.total_bytes)} in {_count(one.objects, 'object')}"
+    match one.outcome:
+        case CopyOutcome.COPIED:
+            return f"{report.target}: copied {one.generation} ({size}), verified by {', '.join(one.verified_by)}"
+        case CopyOutcome.WOULD_COPY:
+            asked = f"{_count(one.reads, 'request')} to {report.source}, {one.writes} to {report.target}"
+            return f"would copy {one.generation}: {size}, {asked}"
+        case CopyOutcome.ALREADY_THERE:
+            return f"{one.generation} is on {report.target} already, and intact"
+        case CopyOutcome.SOURCE_DAMAGED:
+            return f"DAMAGED on {report.source}: {one.generation}: {_without(report.source, one.reason)}"
+        case CopyOutcome.TARGET_DAMAGED:
+            return f"DAMAGED on {report.target}: {one.generation}: {one.reason}"
 
 
 def render_restored(report: RestoreReport) -> str:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field, replace
 from replicate import canonical
 from replicate.asked import NOT_FOUND, Asked, Requests, pages
 from replicate.digests import leaf_ranges
-from replicate.layout import FOLD_EVERY
+from replicate.layout import FOLD_EVERY, GenerationId
 from replicate.log import NO_ENTRY, Body, Claim, Commit, Entry, LogState
-from replicate.logwriter import head_due
+from replicate.logappender import head_due
 from replicate.manifest import GenerationRecord, Manifest, ManifestObject, SealedFile
 from replicate.plan import ObjectPlan, UploadPlan
 from replicate.verify import Share, Window
@@ -185,9 +185,16 @@ def replicate_requests(
 
 
 def _claim(record: GenerationRecord, at: LogPosition, writer: Writer) -> tuple[list[Asked], LogPosition]:
-    size = entry_bytes(record, Claim(writer=writer.name), slot=at.next_slot, writer=writer)
+    claim = Claim(writer=writer.name, start=_start(record))
+    size = entry_bytes(record, claim, slot=at.next_slot, writer=writer)
     after = replace(at, holds_term=True)
     return _appended(size, after, forced=True)
+
+
+def _start(record: GenerationRecord) -> str | None:
+    """Return what the record's attempt started from, as far as the record says."""
+    parent = record.parent
+    return parent if parent and GenerationId.parse(parent).attempt < record.attempt else None
 
 
 def _commit(sending: Sending, at: LogPosition, writer: Writer) -> tuple[list[Asked], LogPosition]:

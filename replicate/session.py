@@ -8,12 +8,13 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
-from replicate.commit import Committed, Events, PassReport, Replication
+from replicate.commit import Committed, Events, PassReport, Replication, Source
 from replicate.config import Config
 from replicate.errors import (
     CapabilityMissing,
@@ -27,23 +28,28 @@ from replicate.errors import (
 )
 from replicate.generation.evidence import Level, unchanged
 from replicate.generation.lineage import read_lineage
-from replicate.generation.local import LocalGeneration
+from replicate.generation.local import LocalGeneration, scan_generations
 from replicate.generation.locks import Flock
 from replicate.generation.store import RunStore
+from replicate.keeper import Keeper, Tended
 from replicate.layout import GenerationId, RemoteRun
 from replicate.logwriter import LogWriter
 from replicate.manifest import GenerationRecord
 from replicate.opening import Opener, open_configured, require_fencing
+from replicate.origins import LocalFiles, Origin
 from replicate.outcomes import TierResult
 from replicate.plan import LocalFact
 from replicate.preview import local_fact
+from replicate.prune import Pruner
 from replicate.statusboard import StatusBoard
+from replicate.storekeeping import descent_of
 from replicate.terms import Descent
 from replicate.tracker import Tracker, detail_of
 from replicate.upload import Draining, Progress
 from tiers.clock import Clock
 from tiers.errors import TierError
 from tiers.metered import BillingClass, Meter
+from tiers.opening import unencrypted_host
 from tiers.protocol import Tier
 
 _log = logging.getLogger(__name__)
@@ -78,9 +84,9 @@ class StoreSource:
         return self.generation.record_bytes
 
     @property
-    def files(self) -> Path:
-        """Folder of the files."""
-        return self.generation.files
+    def origin(self) -> Origin:
+        """The files."""
+        return LocalFiles(self.generation.files)
 
     def changed(self) -> tuple[str, ...]:
         """Paths that are no longer the inode, size and time that were hashed."""
@@ -104,7 +110,7 @@ class Prepared:
     """
 
     descent: Descent | None
-    sources: tuple[StoreSource, ...]
+    sources: tuple[Source, ...]
     quarantined: dict[GenerationId, str] = field(default_factory=dict)
     unsealed: IntegrityFailure | None = None
     unchanged_since: tuple[str, ...] = ()
@@ -119,7 +125,14 @@ class Session:
     """An open replicating process.  Use as a context manager; only one can be open per store."""
 
     def __init__(
-        self, config: Config, *, clock: Clock, stop: threading.Event, opener: Opener, events: Events | None = None
+        self,
+        config: Config,
+        *,
+        clock: Clock,
+        stop: threading.Event,
+        opener: Opener,
+        events: Events | None = None,
+        prune: bool = True,
     ) -> None:
         if not config.tier:
             raise ConfigInvalid("no tier is configured", hint="add a [[tier]] with name and url to ckptier.toml")
@@ -142,6 +155,14 @@ class Session:
         self.board = StatusBoard(config, clock, self.tracker)
         self._events = self._watched(events or Events())
         self._opener = opener
+        self.keeper = Keeper(
+            config=config,
+            store=self.store,
+            tracker=self.tracker,
+            clock=clock,
+            enabled=prune,
+            on_note=self._note_of_keeping,
+        )
         if self.tracker.rebuilt_from is not None:
             _log.warning(
                 "the tracker was damaged; it is kept as %s and rebuilt from the tiers' logs", self.tracker.rebuilt_from
@@ -179,20 +200,25 @@ class Session:
                     self.store.validate(generation.id)
         lineage = read_lineage(self.config.local)
         generations = tuple(one for found in self.store.generations() if (one := self._readable(found)))
+        quarantined = self._post(generations)
+        descent = descent_of(lineage) if lineage else None
+        sources = tuple(StoreSource(self.store, generation, self._hurt) for generation in generations)
+        return Prepared(
+            descent=descent, sources=sources, quarantined=quarantined, unsealed=unsealed, unchanged_since=seen
+        )
+
+    def glance(self) -> None:
+        """Show on the board what the store holds, touching nothing: for work that is not about the store."""
+        self._post(scan_generations(self.config.local) if self.config.local.root.is_dir() else ())
+
+    def _post(self, generations: Sequence[LocalGeneration]) -> dict[GenerationId, str]:
+        """Show these generations on the board; returns those that are quarantined, with the reason."""
         quarantined = {
             one.id: one.evidence.reason for one in generations if one.evidence and one.level is Level.QUARANTINED
         }
         self.board.quarantined(quarantined)
         self.board.present(tuple(one.id for one in generations))
-        descent = (
-            Descent(run_uid=lineage.run_uid, attempt=lineage.attempt, attempt_id=lineage.attempt_id)
-            if lineage
-            else None
-        )
-        sources = tuple(StoreSource(self.store, generation, self._hurt) for generation in generations)
-        return Prepared(
-            descent=descent, sources=sources, quarantined=quarantined, unsealed=unsealed, unchanged_since=seen
-        )
+        return quarantined
 
     def _seal_staged(self) -> IntegrityFailure | None:
         """Seal what was deferred; what cannot be is told and must not hold up everything else."""
@@ -243,8 +269,9 @@ class Session:
             result = TierResult(tier=name, failure=failure)
         else:
             result = TierResult(tier=name, report=report)
+            self.keeper.committed(name, report.committed)
         self.board.passed(result.tier, result.report, result.failure)
-        self._count_usage(name)
+        self.count_usage(name)
         return result
 
     def _replication(self, name: str) -> Replication:
@@ -255,6 +282,9 @@ class Session:
         tier = open_configured(settings, self._opener, self.clock, self._meters[name], self.stop)
         require_fencing(settings, tier)
         self._tiers[name] = tier
+        host = unencrypted_host(settings.url, settings.endpoint_url)
+        if host is not None:
+            self._events.on_note(name, f"what goes to {host} and comes from there is not encrypted (allow_insecure)")
         self._replications[name] = Replication(
             log=LogWriter(
                 tier=tier,
@@ -271,7 +301,62 @@ class Session:
             backlog=self.config.backlog,
             events=self._events,
         )
+        self.keeper.attach(settings, self._replications[name])
         return self._replications[name]
+
+    def writer(self, name: str) -> LogWriter:
+        """Open a tier's log for writing, not read yet."""
+        return self._replication(name).log
+
+    def pruner(self, name: str, descent: Descent | None) -> Pruner:
+        """Open a tier, follow its log, and return what prunes it."""
+        self.writer(name).refresh(descent)
+        return self.keeper.pruner(name)
+
+    def tend(self, name: str, prepared: Prepared, interrupted: Callable[[], bool]) -> Tended:
+        """Retire and delete on a tier, between passes; see replicate.keeper."""
+        try:
+            return self.keeper.tend(name, prepared.descent, interrupted)
+        finally:
+            self.count_usage(name)
+
+    def tend_store(self, prepared: Prepared) -> None:
+        """Remove from the store what its policy lets go, where there is cause to look."""
+        self.keeper.tend_store(prepared.sources, prepared.descent)
+
+    def keep_once(self, results: Sequence[TierResult], prepared: Prepared) -> None:
+        """Prune all that may be pruned now, after a pass over every tier; what fails is told."""
+        for result in results:
+            while result.failure is None and self.tend(result.tier, prepared, self.stop.is_set).more:
+                continue
+        self.keeper.store_changed()
+        self.tend_store(prepared)
+
+    def _note_of_keeping(self, place: str, text: str) -> None:
+        """Tell what retention could not do; the store has no line on the board."""
+        if place in self._meters:
+            self._events.on_note(place, text)
+        else:
+            _log.warning("%s: %s", place, text)
+
+    def reader(self, name: str) -> Tier:
+        """Open a tier that is only read from; ``count_usage`` counts what it was asked."""
+        tier = open_configured(self.config.select(name)[0], self._opener, self.clock, self._meters[name], self.stop)
+        self._tiers[name] = tier
+        return tier
+
+    def taking_all(self, name: str) -> Replication:
+        """Open a tier for whatever it is given; what goes there by itself, and what is kept, the daemon decides."""
+        replication = self._replication(name)
+        replication.backlog = replication.replicate_every = None
+        replication.unwanted = lambda _state, _facts: {}
+        replication.after_commit = lambda _descent: None
+        return replication
+
+    def hurry(self, prepared: Prepared) -> None:
+        """Let every tier send the newest generation next: this process ends soon."""
+        for replication in tuple(self._replications.values()):  # a tier's thread may be opening its own just now
+            replication.hurry(prepared.sources)
 
     def unbounded_backlog(self) -> None:
         """Let everything that is pending go up: what ``--once`` promises."""
@@ -307,7 +392,7 @@ class Session:
             self.clock.wait(LOCK_PAUSE)
         return None
 
-    def _count_usage(self, name: str) -> None:
+    def count_usage(self, name: str) -> None:
         """Move what the meter counted since the last time into the tracker's day."""
         now = self._meters[name].snapshot()
         spent = now - self._counted[name]

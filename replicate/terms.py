@@ -9,11 +9,16 @@ from replicate.tracker import HeldTerm
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descent:
-    """The local store's place in the run: what has to continue the log."""
+    """The local store's place in the run: what has to continue the log.  ``start``: what the attempt goes on from."""
 
     run_uid: str
     attempt: int
     attempt_id: str
+    start: str | None = None
+
+
+COPYING = "copy on "
+"""How the writer of a claim is called that only copies: it trains nothing, so that another copy may follow it."""
 
 
 class Standing(StrEnum):
@@ -79,3 +84,20 @@ def _unfounded(state: LogState, held: HeldTerm | None, descent: Descent) -> Term
         )
         return TermDecision(standing=Standing.FENCED, reason=reason)
     return TermDecision(standing=Standing.MAY_CLAIM, reason=f"run {state.run_uid} claimed and never committed")
+
+
+def decide_visiting_term(state: LogState | None, held: HeldTerm | None, descent: Descent) -> TermDecision:
+    """Decide for a copy that writes in the name of another machine's attempt.
+
+    It may open a log, go on with the term that it holds, and follow an attempt that is over
+    or another copy.  It takes no term from a writer of the same attempt, who may be alive:
+    ``decide_term`` would allow that, since to a store it could only be its own lost tracker.
+    """
+    decision = decide_term(state, held, descent)
+    if decision.standing is not Standing.MAY_CLAIM or state is None or state.run_uid != descent.run_uid:
+        return decision
+    same = any(attempt.number == descent.attempt for attempt in state.attempts)
+    if not same or state.writer.startswith(COPYING):
+        return decision
+    reason = f"{state.writer or 'an unknown writer'} holds term {state.term} of attempt {descent.attempt} there"
+    return TermDecision(standing=Standing.FENCED, reason=reason)

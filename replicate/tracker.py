@@ -6,58 +6,16 @@ loses no more than the parts in flight; it is rebuilt by reading the logs.
 """
 
 import sqlite3
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from pathlib import Path
-from typing import Self
 
-from replicate.errors import LocalDisk
+from replicate.journal import int_of
 from replicate.layout import GenerationId
-from tiers.clock import Clock, rfc3339
-from tiers.effects import Effect, effect
+from replicate.leftovers import Leftovers, keep_replaced, keep_uploads
+from tiers.clock import rfc3339
 from tiers.metered import OK, Usage
 from tiers.protocol import Key, Part, Upload, UploadId
 
-SCHEMA_VERSION = 2
-"""1 counted requests by billing class only; 2 keeps verb and outcome beside, and what was retired."""
-NETWORK_FILESYSTEMS = ("nfs", "nfs4", "fuse", "lustre", "cifs", "smb3", "9p", "ceph", "glusterfs", "beegfs")
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS tier(
-    name TEXT PRIMARY KEY, term INTEGER NOT NULL, claim_nonce TEXT NOT NULL, attempt_id TEXT NOT NULL,
-    fenced TEXT, seen_slot INTEGER, seen_sha256 TEXT) STRICT;
-CREATE TABLE IF NOT EXISTS plan(
-    tier TEXT NOT NULL, generation TEXT NOT NULL, term INTEGER NOT NULL, nonce TEXT NOT NULL,
-    started_at TEXT NOT NULL, part_size INTEGER, PRIMARY KEY(tier, generation)) STRICT;
-CREATE TABLE IF NOT EXISTS object(
-    tier TEXT NOT NULL, generation TEXT NOT NULL, path TEXT NOT NULL, upload_id TEXT, upload_part_size INTEGER,
-    verified_by TEXT, PRIMARY KEY(tier, generation, path)) STRICT;
-CREATE TABLE IF NOT EXISTS part(
-    tier TEXT NOT NULL, generation TEXT NOT NULL, path TEXT NOT NULL, upload_id TEXT NOT NULL,
-    number INTEGER NOT NULL, size INTEGER NOT NULL, etag TEXT NOT NULL,
-    PRIMARY KEY(tier, generation, path, upload_id, number)) STRICT;
-CREATE TABLE IF NOT EXISTS completed(
-    tier TEXT NOT NULL, generation TEXT NOT NULL, slot INTEGER NOT NULL, manifest_sha256 TEXT NOT NULL,
-    bytes INTEGER NOT NULL, at TEXT NOT NULL, PRIMARY KEY(tier, generation)) STRICT;
-CREATE TABLE IF NOT EXISTS skipped(
-    tier TEXT NOT NULL, generation TEXT NOT NULL, reason TEXT NOT NULL, at TEXT NOT NULL,
-    PRIMARY KEY(tier, generation)) STRICT;
-CREATE TABLE IF NOT EXISTS abandoned(
-    tier TEXT NOT NULL, prefix TEXT NOT NULL, reason TEXT NOT NULL, at TEXT NOT NULL,
-    PRIMARY KEY(tier, prefix)) STRICT;
-CREATE TABLE IF NOT EXISTS usage(
-    day TEXT NOT NULL, tier TEXT NOT NULL, class TEXT NOT NULL, requests INTEGER NOT NULL, bytes_up INTEGER NOT NULL,
-    bytes_down INTEGER NOT NULL, PRIMARY KEY(day, tier, class)) STRICT;
-CREATE TABLE IF NOT EXISTS request(
-    day TEXT NOT NULL, tier TEXT NOT NULL, verb TEXT NOT NULL, outcome TEXT NOT NULL, requests INTEGER NOT NULL,
-    bytes_up INTEGER NOT NULL, bytes_down INTEGER NOT NULL, PRIMARY KEY(day, tier, verb, outcome)) STRICT;
-CREATE TABLE IF NOT EXISTS retired(
-    tier TEXT NOT NULL, generation TEXT NOT NULL, bytes INTEGER NOT NULL, at TEXT NOT NULL, gone_at TEXT NOT NULL,
-    PRIMARY KEY(tier, generation, at)) STRICT;
-"""
 Counts = Mapping[tuple[str, str], tuple[int, int, int]]
 """(requests, bytes up, bytes down) by verb and outcome."""
 
@@ -66,13 +24,6 @@ def detail_of(spent: Usage) -> Counts:
     """Return what a meter counted by verb and outcome; only an open that succeeded hands out bytes."""
     down = {("open", OK): spent.bytes_down}
     return {kind: (n, spent.bytes_up.get(kind, 0), down.get(kind, 0)) for kind, n in spent.requests.items()}
-
-
-class Journal(StrEnum):
-    """SQLite's journal mode: WAL needs shared memory, which network file systems lack."""
-
-    WAL = "wal"
-    ROLLBACK = "delete"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,82 +66,8 @@ class Seen:
     sha256: str
 
 
-def journal_mode_for(folder: Path, mounts: str) -> Journal:
-    """Choose the journal mode by the type of the file system that ``folder`` lies on.
-
-    ``mounts`` is the text of ``/proc/mounts``.
-    """
-    best, kind = "", ""
-    for line in mounts.splitlines():
-        fields = line.split()
-        if len(fields) < 3:  # noqa: PLR2004 - device, mount point, type
-            continue
-        point = fields[1].replace("\\040", " ")
-        inside = folder == Path(point) or Path(point) in folder.parents
-        if inside and len(point) >= len(best):
-            best, kind = point, fields[2]
-    return Journal.ROLLBACK if kind.partition(".")[0] in NETWORK_FILESYSTEMS else Journal.WAL
-
-
-class Tracker:
+class Tracker(Leftovers):
     """The open journal.  Safe from several threads; every change is one durable transaction."""
-
-    def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
-        self._connection = connection
-        self._lock = threading.RLock()
-        self._clock = clock
-        self.path = path
-        self.rebuilt_from: Path | None = None
-
-    @classmethod
-    def open(cls, folder: Path, clock: Clock) -> Self:
-        """Open or create ``tracker.sqlite``; a damaged one is set aside, never deleted, and started anew."""
-        path = folder / "tracker.sqlite"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            try:
-                return cls(_connect(path), path, clock)
-            except sqlite3.DatabaseError as error:
-                if isinstance(error, sqlite3.OperationalError) and "malformed" not in str(error):
-                    raise
-                aside = _set_aside(path, clock)
-                tracker = cls(_connect(path), path, clock)
-                tracker.rebuilt_from = aside
-                return tracker
-        except (OSError, sqlite3.Error) as error:
-            raise LocalDisk(
-                f"the tracker {path} cannot be opened: {error}",
-                hint="check space and permissions there, or put it elsewhere with state_dir in ckptier.toml",
-            ) from error
-
-    def close(self) -> None:
-        """Close the journal."""
-        with self._lock:
-            self._connection.close()
-
-    @contextmanager
-    def _change(self, what: str) -> Iterator[sqlite3.Connection]:
-        """One transaction: durable when the block ends, undone when it raises."""
-        with self._lock:
-            try:
-                with effect(Effect.TRANSACTION, what), self._connection:
-                    self._connection.execute("BEGIN IMMEDIATE")
-                    yield self._connection
-            except sqlite3.Error as error:
-                raise LocalDisk(
-                    f"the tracker {self.path} cannot be written ({what}): {error}",
-                    hint="free space on that file system; nothing that was acknowledged is lost",
-                ) from error
-
-    def _rows(self, query: str, *values: object) -> list[tuple[object, ...]]:
-        with self._lock:
-            try:
-                return self._connection.execute(query, values).fetchall()
-            except sqlite3.Error as error:
-                raise LocalDisk(
-                    f"the tracker {self.path} cannot be read: {error}",
-                    hint="check that disk; a tracker that is removed is rebuilt from the tiers",
-                ) from error
 
     def term(self, tier: str) -> HeldTerm | None:
         """Return the term held on a tier, if one ever was."""
@@ -199,7 +76,7 @@ class Tracker:
             return None
         term, nonce, attempt, fenced = rows[0]
         return HeldTerm(
-            term=_int(term),
+            term=int_of(term),
             claim_nonce=str(nonce),
             attempt_id=str(attempt),
             fenced=None if fenced is None else str(fenced),
@@ -222,7 +99,7 @@ class Tracker:
     def seen(self, tier: str) -> Seen | None:
         """Return the furthest slot seen of a tier's log."""
         rows = self._rows("SELECT seen_slot, seen_sha256 FROM tier WHERE name=? AND seen_slot IS NOT NULL", tier)
-        return Seen(slot=_int(rows[0][0]), sha256=str(rows[0][1])) if rows else None
+        return Seen(slot=int_of(rows[0][0]), sha256=str(rows[0][1])) if rows else None
 
     def planned(self, tier: str) -> tuple[PlannedUpload, ...]:
         """Return what is under way to a tier."""
@@ -230,10 +107,10 @@ class Tracker:
         return tuple(
             PlannedUpload(
                 generation=GenerationId.parse(str(generation)),
-                term=_int(term),
+                term=int_of(term),
                 nonce=str(nonce),
                 started_at=str(started),
-                part_size=None if part_size is None else _int(part_size),
+                part_size=None if part_size is None else int_of(part_size),
             )
             for generation, term, nonce, started, part_size in rows
         )
@@ -254,8 +131,9 @@ class Tracker:
             )
 
     def abandon(self, tier: str, planned: PlannedUpload, prefix: str, reason: str) -> None:
-        """Give up a plan; its prefix is remembered so that its orphans can be collected."""
+        """Give up a plan; its prefix and its uploads are remembered so that what they left can be cleared away."""
         with self._change(f"abandon {planned.generation} to {tier}") as db:
+            keep_uploads(db, tier, planned.generation, prefix)
             db.execute(
                 "INSERT OR REPLACE INTO abandoned VALUES(?,?,?,?)", (tier, prefix, reason, rfc3339(self._clock.now()))
             )
@@ -272,11 +150,12 @@ class Tracker:
         )
         if not rows:
             return None
-        return Upload(key=key, upload_id=UploadId(str(rows[0][0])), size=size, part_size=_int(rows[0][1]))
+        return Upload(key=key, upload_id=UploadId(str(rows[0][0])), size=size, part_size=int_of(rows[0][1]))
 
     def upload_begun(self, tier: str, generation: GenerationId, path: str, upload: Upload) -> None:
-        """Journal an upload id."""
+        """Journal an upload id; one that it takes the place of is remembered, to be aborted."""
         with self._change(f"upload of {path}") as db:
+            keep_replaced(db, tier, generation, path, upload)
             db.execute(
                 "INSERT OR REPLACE INTO object(tier, generation, path, upload_id, upload_part_size) VALUES(?,?,?,?,?)",
                 (tier, str(generation), path, upload.upload_id, upload.part_size),
@@ -291,7 +170,10 @@ class Tracker:
             path,
             upload.upload_id,
         )
-        return {_int(number): Part(number=_int(number), size=_int(size), etag=str(etag)) for number, size, etag in rows}
+        return {
+            int_of(number): Part(number=int_of(number), size=int_of(size), etag=str(etag))
+            for number, size, etag in rows
+        }
 
     def part_accepted(self, tier: str, generation: GenerationId, path: str, upload: Upload, part: Part) -> None:
         """Journal a part whose checksum was accepted."""
@@ -354,9 +236,9 @@ class Tracker:
         found = [
             Completed(
                 generation=GenerationId.parse(str(generation)),
-                slot=_int(slot),
+                slot=int_of(slot),
                 manifest_sha256=str(digest),
-                total_bytes=_int(size),
+                total_bytes=int_of(size),
                 at=str(at),
             )
             for generation, slot, digest, size, at in rows
@@ -400,51 +282,9 @@ class Tracker:
         rows = self._rows(
             "SELECT day, tier, class, requests, bytes_up, bytes_down FROM usage ORDER BY day, tier, class"
         )
-        return tuple((str(d), str(t), str(c), _int(r), _int(u), _int(n)) for d, t, c, r, u, n in rows)
-
-
-def _connect(path: Path) -> sqlite3.Connection:
-    mounts = Path("/proc/mounts")
-    mode = journal_mode_for(path.parent.resolve(), mounts.read_text() if mounts.exists() else "")
-    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
-    try:
-        connection.execute(f"PRAGMA journal_mode={mode}")
-        connection.execute("PRAGMA synchronous=FULL")
-        _check(connection)
-        connection.executescript(_SCHEMA)
-        connection.execute(f"PRAGMA user_version={SCHEMA_VERSION}")
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
-def _check(connection: sqlite3.Connection) -> None:
-    """Raise what SQLite itself raises for a file that is not a sound database of ours."""
-    if connection.execute("PRAGMA quick_check").fetchone() != ("ok",):
-        raise sqlite3.DatabaseError("malformed")
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version > SCHEMA_VERSION:
-        raise sqlite3.OperationalError(f"it was written by a newer ckptier (schema {version}); update this one")
-
-
-def _set_aside(path: Path, clock: Clock) -> Path:
-    """Keep a damaged journal as evidence, with its side files."""
-    aside = path.with_name(f"{path.name}.bad-{clock.now():%Y%m%dT%H%M%S%f}")
-    path.rename(aside)
-    for suffix in ("-wal", "-shm", "-journal"):
-        side = path.with_name(path.name + suffix)
-        if side.exists():
-            side.rename(aside.with_name(aside.name + suffix))
-    return aside
+        return tuple((str(d), str(t), str(c), int_of(r), int_of(u), int_of(n)) for d, t, c, r, u, n in rows)
 
 
 def _forget(db: sqlite3.Connection, tier: str, generation: GenerationId) -> None:
     for table in ("plan", "object", "part"):
         db.execute(f"DELETE FROM {table} WHERE tier=? AND generation=?", (tier, str(generation)))  # noqa: S608 - three constants
-
-
-def _int(value: object) -> int:
-    if not isinstance(value, int):
-        raise TypeError(value)
-    return value

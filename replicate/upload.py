@@ -5,22 +5,21 @@ upload fails.  What was accepted is journalled as it happens, so that a killed p
 sends again at most what was in flight.
 """
 
-import os
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TypeVar
 
-from replicate.digests import BLOCK, CountedSha256, digest_range, leaf_ranges
-from replicate.errors import CkptierError, IntegrityFailure, LocalDisk
-from replicate.manifest import ManifestObject, SealedFile
+from replicate.digests import BLOCK
+from replicate.errors import CkptierError, LocalDisk
+from replicate.manifest import ManifestObject
+from replicate.origins import Origin, fill
 from replicate.plan import ObjectPlan, PartPlan, UploadPlan
 from replicate.tracker import Tracker
-from tiers.bodies import FileSlice
-from tiers.errors import IntegrityError, ObjectNotFound
-from tiers.protocol import ObjectInfo, Part, Tier, Upload, Verification, all_parts
+from tiers.errors import IntegrityError, ObjectNotFound, TierError, TierUnavailable
+from tiers.medium import reading_the_medium
+from tiers.protocol import Key, ObjectInfo, Part, Tier, Upload, Verification, all_parts
 
 RESENDS = 2
 """How often an object whose stored bytes turn out wrong is sent again with the same sealed bytes."""
@@ -33,10 +32,6 @@ class Draining(CkptierError):
         super().__init__("stopped while uploading; the next start resumes it")
 
 
-class LocalDamage(IntegrityFailure):
-    """Local bytes no longer match their seal: the generation is quarantined and never sent."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """How far an upload is, in bytes that the tier has accepted."""
@@ -46,7 +41,11 @@ class Progress:
 
 
 class Uploader:
-    """Uploads to one tier with at most ``connections`` requests at once."""
+    """Uploads to one tier with at most ``connections`` requests at once.
+
+    ``digested`` keeps what was hashed for one upload, for its other tries.  ``stop`` and
+    ``set_aside`` end an upload at its next request; it is resumed another time.
+    """
 
     def __init__(
         self,
@@ -56,37 +55,43 @@ class Uploader:
         connections: int,
         stop: threading.Event,
         on_progress: Callable[[Progress], None] = lambda _progress: None,
+        digested: dict[Key, ObjectPlan] | None = None,
+        set_aside: threading.Event | None = None,
     ) -> None:
         self._tier = tier
+        self._digested = digested if digested is not None else {}
+        self._set_aside = set_aside if set_aside is not None else threading.Event()
         self._tracker = tracker
         self._connections = connections
         self._stop = stop
         self._on_progress = on_progress
 
     def upload(
-        self, plan: UploadPlan, source: Path, changed: Iterable[str] = (), *, resumed: bool
+        self, plan: UploadPlan, origin: Origin, changed: Iterable[str] = (), *, resumed: bool
     ) -> tuple[ManifestObject, ...]:
-        """Send and verify every object; ``source`` holds the files, ``changed`` names those touched since sealing.
+        """Send and verify every object; ``origin`` has the files, ``changed`` names those touched since sealing.
 
-        Raises LocalDamage where local bytes are not what was sealed, Draining when stopped,
-        and TierError where the tier fails.  Nothing is visible before the caller commits.
+        Raises SourceDamage where its bytes are not what was sealed, Draining when stopped,
+        and TierError where a tier fails.  Nothing is visible before the caller commits.
         """
-        return _Run(self, plan, source, frozenset(changed), resumed=resumed).execute()
+        return _Run(self, plan, origin, frozenset(changed), resumed=resumed).execute()
 
 
 class _Run:
     """One upload of one generation: shared counters and two pools, objects outside, parts inside."""
 
     def __init__(
-        self, uploader: Uploader, plan: UploadPlan, source: Path, changed: frozenset[str], *, resumed: bool
+        self, uploader: Uploader, plan: UploadPlan, origin: Origin, changed: frozenset[str], *, resumed: bool
     ) -> None:
         self.tier = uploader._tier  # noqa: SLF001 - the two classes are one unit; _Run is its state
         self.tracker = uploader._tracker  # noqa: SLF001
         self.connections = uploader._connections  # noqa: SLF001
         self.stop = uploader._stop  # noqa: SLF001
         self.on_progress = uploader._on_progress  # noqa: SLF001
+        self.digested = uploader._digested  # noqa: SLF001
+        self.set_aside = uploader._set_aside  # noqa: SLF001
         self.plan = plan
-        self.source = source
+        self.origin = origin
         self.changed = changed
         self.resumed = resumed
         self.failed = threading.Event()
@@ -112,7 +117,7 @@ class _Run:
             raise
 
     def _check_stop(self) -> None:
-        if self.stop.is_set() or self.failed.is_set():
+        if self.stop.is_set() or self.failed.is_set() or self.set_aside.is_set():
             raise Draining
 
     def _count(self, size: int) -> None:
@@ -122,10 +127,11 @@ class _Run:
         self.on_progress(progress)
 
     def _object(self, item: ObjectPlan, known: str | None) -> ManifestObject:
-        if item.path in self.changed or self.tier.capabilities.verification is not Verification.STORE_SHA256:
-            self._check_local(item, force=item.path in self.changed)
+        checked = self.tier.capabilities.verification is Verification.STORE_SHA256
+        if item.path in self.changed or not checked:
+            self.origin.check(item.file, force=item.path in self.changed)
         if item.second_hash:
-            item = self._with_digests(item)
+            item = self._digested(item, checked=checked)
         there = self._already_there(item) if self.resumed else None
         if there is not None:
             self._count(item.file.size)
@@ -133,12 +139,12 @@ class _Run:
         # A manifest may be there already, with what was journalled: no proof since then may change its bytes.
         return self._record(item, Verification(known) if known else means, journal=known is None or there is None)
 
-    def _with_digests(self, item: ObjectPlan) -> ObjectPlan:
-        path = self.source / item.path
-        try:
-            return digest_parts(item, path)
-        except OSError as error:
-            raise LocalDamage(f"{path} cannot be read: {error}") from error
+    def _digested(self, item: ObjectPlan, *, checked: bool) -> ObjectPlan:
+        """Hash once for all tries: a store that refuses every write must not cost a hash of everything each time."""
+        known = self.digested.get(item.key) if item.path not in self.changed else None
+        if known is None:
+            known = self.digested[item.key] = self.origin.digested(item, checked=checked)
+        return known
 
     def _send_until_proved(self, item: ObjectPlan) -> Verification:
         resends = 0
@@ -146,14 +152,14 @@ class _Run:
             try:
                 return self._verify(item, self._send(item))
             except IntegrityError:
-                self._check_local(item, force=True)
+                self.origin.check(item.file, force=True)
                 resends += 1
                 if resends > RESENDS:
                     raise
             except OSError as error:  # tiers raise TierError: it was reading our own file that failed
-                self._check_local(item, force=True)
+                self.origin.check(item.file, force=True)
                 raise LocalDisk(
-                    f"{self.source / item.path} could not be read: {error}",
+                    f"{self.origin.where(item.path)} could not be read: {error}",
                     hint="check that disk; the next pass tries again",
                 ) from error
 
@@ -183,13 +189,10 @@ class _Run:
         if item.part_size:
             return self._send_parts(item)
         self._check_stop()
-        with self.slots:
-            info = self.tier.put(item.key, self._body(item, item.parts[0]))
+        with self.slots, self.origin.body(item.file, item.parts[0]) as body:
+            info = self.tier.put(item.key, body)
         self._count(item.file.size)
         return info
-
-    def _body(self, item: ObjectPlan, part: PartPlan) -> FileSlice:
-        return FileSlice(path=self.source / item.path, start=part.start, size=part.size, sha256=part.sha256)
 
     def _send_parts(self, item: ObjectPlan) -> ObjectInfo:
         upload, accepted = self._resume_or_begin(item)
@@ -204,15 +207,30 @@ class _Run:
         with self.slots:
             try:
                 return self.tier.complete(upload, [accepted[part.number] for part in item.parts])
-            except ObjectNotFound:
-                # A complete whose reply was lost looks like an upload that never was: the object tells.
-                return self.tier.stat(item.key)
+            except (ObjectNotFound, TierUnavailable) as failure:
+                return self._completed_after_all(item, failure)
+
+    def _completed_after_all(self, item: ObjectPlan, failure: TierError) -> ObjectInfo:
+        """Return the object, or raise ``failure`` where there is none.
+
+        A complete whose reply was lost looks like an upload that never was, and one that
+        took too long may still be under way: the object tells.  Nothing is ever aborted,
+        which would race with it.
+        """
+        try:
+            info = self.tier.stat(item.key)
+            with self.tier.open(item.key, 0, 1) as stream:  # stores exist that list what they cannot hand out
+                stream.read(1)
+        except ObjectNotFound:
+            raise failure from None
+        return info
 
     def _send_part(self, item: ObjectPlan, upload: Upload, part: PartPlan) -> Part:
         try:
             with self.slots:
                 self._check_stop()
-                accepted = self.tier.put_part(upload, part.number, self._body(item, part))
+                with self.origin.body(item.file, part) as body:
+                    accepted = self.tier.put_part(upload, part.number, body)
         except (IntegrityError, OSError):
             raise  # the object's own affair: it is looked at and sent again
         except BaseException:
@@ -256,110 +274,41 @@ class _Run:
     def _verify(self, item: ObjectPlan, info: ObjectInfo) -> Verification:
         """Prove one object; raises IntegrityError where it is not the sealed bytes."""
         if info.size != item.file.size:
-            raise IntegrityError(
-                f"the object has {info.size} bytes, the file {item.file.size}",
-                tier=self.tier.name,
-                operation="verify",
-                key=item.key,
-            )
+            raise self._wrong(item, f"the object has {info.size} bytes, the file {item.file.size}")
         if self.tier.capabilities.verification is Verification.STORE_SHA256:
             if info.sha256 is None:
                 info = self.tier.stat(item.key)
             if info.sha256 is not None:
                 self._compare_digest(item, info.sha256)
                 return Verification.STORE_SHA256
-        with self.slots:
+        with self.slots, reading_the_medium() as reading:
             self._read_back(item)
-        return Verification.READ_BACK
+        return reading.proof
 
     def _compare_digest(self, item: ObjectPlan, stored: str) -> None:
         if stored != item.stored_sha256:
-            raise IntegrityError(
-                "the store's SHA-256 is not the sealed one", tier=self.tier.name, operation="verify", key=item.key
-            )
+            raise self._wrong(item, "the store's SHA-256 is not the sealed one")
 
     def _read_back(self, item: ObjectPlan) -> None:
-        """Compare what the tier hands out with the sealed file, byte by byte; hashing again would add nothing."""
-        ours, theirs = bytearray(BLOCK), bytearray(BLOCK)
-        with (self.source / item.path).open("rb", buffering=0) as local, self.tier.open(item.key) as remote:
+        """Compare what the tier hands out with the sealed file, block by block."""
+        buffer = memoryview(bytearray(min(BLOCK, max(1, item.file.size))))
+        with self.origin.comparing(item.file) as sealed, self.tier.open(item.key) as remote:
             left = item.file.size
             while left:
                 self._check_stop()
-                count = min(left, BLOCK)
-                _fill(local, memoryview(ours)[:count])
+                block = buffer[:left]
                 try:
-                    _fill(remote, memoryview(theirs)[:count])
+                    fill(remote, block)
                 except OSError as error:
-                    raise IntegrityError(
-                        "the object is too short", tier=self.tier.name, operation="verify", key=item.key
-                    ) from error
-                if (ours if count == BLOCK else ours[:count]) != (theirs if count == BLOCK else theirs[:count]):
-                    raise IntegrityError(
-                        f"the tier hands out other bytes near {item.file.size - left}",
-                        tier=self.tier.name,
-                        operation="verify",
-                        key=item.key,
-                    )
-                left -= count
+                    raise self._wrong(item, "the object is too short") from error
+                if sealed.differs(block):
+                    raise self._wrong(item, f"the tier hands out other bytes near {item.file.size - left}")
+                left -= len(block)
             if remote.read(1):
-                raise IntegrityError("the object is too long", tier=self.tier.name, operation="verify", key=item.key)
+                raise self._wrong(item, "the object is too long")
 
-    def _check_local(self, item: ObjectPlan, *, force: bool) -> None:
-        """Raise LocalDamage where the local file is not what was sealed; reads it only when ``force``."""
-        path = self.source / item.path
-        try:
-            size = path.lstat().st_size
-            wrong = size != item.file.size or (force and not matches_seal(path, item.file))
-        except OSError as error:
-            raise LocalDamage(f"{path} cannot be read: {error}") from error
-        if wrong:
-            raise LocalDamage(
-                f"{path} is no longer what was sealed",
-                hint="something wrote into a sealed generation, or the disk is failing; older generations are unharmed",
-            )
-
-
-def matches_seal(path: Path, file: SealedFile) -> bool:
-    """Hash a local file again and compare it with its seal."""
-    spans = leaf_ranges(file.size, file.leaf_size)
-    return all(digest_range(path, *span) == leaf for span, leaf in zip(spans, file.leaves, strict=True))
-
-
-def digest_parts(item: ObjectPlan, path: Path) -> ObjectPlan:
-    """Compute the digests of parts that are not leaves, checking the leaves in the same pass.
-
-    Reads the file once; raises LocalDamage where a leaf is not what was sealed.
-    """
-    cuts = sorted({part.start + part.size for part in item.parts} | set(_leaf_ends(item.file)))
-    part_digests: list[str] = []
-    leaf_digests: list[str] = []
-    part, leaf = CountedSha256(), CountedSha256()
-    part_ends = {one.start + one.size for one in item.parts}
-    leaf_ends = set(_leaf_ends(item.file))
-    buffer = bytearray(BLOCK)
-    position = 0
-    with path.open("rb", buffering=0) as stream:
-        for cut in cuts:
-            while position < cut:
-                view = memoryview(buffer)[: min(BLOCK, cut - position)]
-                _fill(stream, view)
-                part.update(view)
-                leaf.update(view)
-                position += len(view)
-            if cut in part_ends:
-                part_digests.append(part.hexdigest())
-                part = CountedSha256()
-            if cut in leaf_ends:
-                leaf_digests.append(leaf.hexdigest())
-                leaf = CountedSha256()
-    if tuple(leaf_digests) != item.file.leaves:
-        raise LocalDamage(f"{path} is no longer what was sealed")
-    parts = tuple(replace(one, sha256=digest) for one, digest in zip(item.parts, part_digests, strict=True))
-    return replace(item, parts=parts)
-
-
-def _leaf_ends(file: SealedFile) -> list[int]:
-    return [start + length for start, length in leaf_ranges(file.size, file.leaf_size)]
+    def _wrong(self, item: ObjectPlan, message: str) -> IntegrityError:
+        return IntegrityError(message, tier=self.tier.name, operation="verify", key=item.key)
 
 
 def _counts(part: Part, item: ObjectPlan, journalled: dict[int, Part]) -> bool:
@@ -372,16 +321,6 @@ def _counts(part: Part, item: ObjectPlan, journalled: dict[int, Part]) -> bool:
         return part.sha256 == wanted.sha256
     known = journalled.get(part.number)
     return known is not None and known.etag == part.etag
-
-
-def _fill(stream: object, view: memoryview) -> None:
-    """Read exactly ``len(view)`` bytes; raises OSError where the stream ends early."""
-    done = 0
-    while done < len(view):
-        count = stream.readinto(view[done:])  # type: ignore[attr-defined]
-        if not count:
-            raise OSError(os.strerror(5) + ": a stream ended early")
-        done += count
 
 
 T = TypeVar("T")

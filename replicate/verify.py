@@ -31,6 +31,7 @@ from replicate.manifest import (
     parse_manifest,
 )
 from tiers.errors import IntegrityError, ObjectNotFound, TierError
+from tiers.medium import reading_the_medium
 from tiers.protocol import Key, ObjectInfo, Tier
 
 _UNITS = {"": 1, "B": 1} | {
@@ -65,7 +66,10 @@ class Share:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationVerdict:
-    """What was found out about one generation.  ``attested`` counts objects whose digest the store confirmed."""
+    """What was found out about one generation.  ``attested`` counts objects whose digest the store confirmed.
+
+    ``manifest_sha256`` names the copy on a tier that was looked at.
+    """
 
     generation: GenerationId
     verdict: Finding
@@ -74,6 +78,7 @@ class GenerationVerdict:
     total_bytes: int
     attested: int
     bytes_read: int
+    manifest_sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +205,11 @@ def verify(
     return VerifyReport(tier=tier.name, damaged=view.damaged, refused=view.refused, generations=tuple(found))
 
 
+def look_at(tier: Tier, remote: RemoteRun, view: LogView, commit: LiveCommit) -> GenerationVerdict:
+    """Verify one committed generation by its manifest and by what the tier says of each object; reads no data."""
+    return _Checker(tier, remote, view, commit).verdict(Window.of(None, commit.total_bytes, 0))
+
+
 @dataclass(frozen=True, slots=True)
 class Window:
     """Which bytes to read: ``length`` from ``start`` of ``total``, going round; ``start`` moves with the reader."""
@@ -257,6 +267,7 @@ class _Checker:
             total_bytes=self._commit.total_bytes,
             attested=self._attested,
             bytes_read=self._read,
+            manifest_sha256=self._commit.manifest_sha256,
         )
 
     def _objects(self, manifest: Manifest, window: Window) -> None:
@@ -285,7 +296,7 @@ class _Checker:
     def _leaf(self, key: Key, file: SealedFile, number: int, span: tuple[int, int], buffer: "memoryview[int]") -> None:
         start, length = span
         digest = CountedSha256()
-        with self._tier.open(key, start, length) as stream:
+        with reading_the_medium(), self._tier.open(key, start, length) as stream:
             left = length
             while left:
                 chunk = stream.read(min(len(buffer), left))

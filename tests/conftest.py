@@ -10,6 +10,7 @@ import hypothesis
 import pytest
 from support.moto_server import MotoServer
 from support.proxy import FaultProxy
+from support.rclone_server import RcloneServer
 from support.seaweed import ACCESS_KEY, BUCKET, SECRET_KEY, SeaweedServer, require_weed
 
 if TYPE_CHECKING:
@@ -55,6 +56,14 @@ def moto(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MotoServer]:
     """One moto for the session."""
     log: Path = tmp_path_factory.mktemp("moto") / "moto.log"
     with MotoServer(log, bucket=BUCKET) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def rclone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RcloneServer]:
+    """One `rclone serve s3` for the session: a store that keeps no writers apart and checks no digest."""
+    directory = tmp_path_factory.mktemp("rclone")
+    with RcloneServer(directory, access_key=ACCESS_KEY, secret_key=SECRET_KEY, bucket=BUCKET) as server:
         yield server
 
 

@@ -60,7 +60,11 @@ class Unsupported(TierError):
 
 
 class TierUnavailable(TierError):
-    """A passing failure; ``retry_after`` is in seconds where the store named a time."""
+    """A passing failure.
+
+    ``retry_after`` is in seconds where the store named a time.  ``throttled`` says that it
+    asks for fewer requests, so that fewer at once are sent to it from then on.
+    """
 
     def __init__(
         self,
@@ -71,6 +75,8 @@ class TierUnavailable(TierError):
         key: str = "",
         hint: str = "",
         retry_after: float | None = None,
+        throttled: bool = False,
     ) -> None:
         super().__init__(message, tier=tier, operation=operation, key=key, hint=hint)
         self.retry_after = retry_after
+        self.throttled = throttled

@@ -35,11 +35,20 @@ class Fencing(StrEnum):
 
 
 class Verification(StrEnum):
-    """How an object is known to hold the sealed bytes, strongest first."""
+    """How an object is known to hold the sealed bytes, strongest first.
+
+    ``READ_BACK_DIRECT``: read from the device, around the page cache.  ``READ_BACK_UNCACHED``:
+    read after the kernel had dropped, by its own word, every page of it.  ``READ_BACK``: read,
+    perhaps from a cache.  Capabilities say ``READ_BACK`` for all three: which of them it was is
+    known object by object (:mod:`tiers.medium`).  The three names are of one length, so that the
+    size of a manifest, and what it costs, does not depend on which it will be.
+    """
 
     STORE_SHA256 = "store-sha256"
     CRC64NVME = "crc64nvme"
     MD5_ETAG = "md5-etag"
+    READ_BACK_DIRECT = "read-disk"
+    READ_BACK_UNCACHED = "read-anew"
     READ_BACK = "read-back"
 
 
@@ -146,8 +155,10 @@ class Tier(Protocol):
 
         Of any number of concurrent creates on one key exactly one MUST return, and the
         others MUST raise ObjectExists without changing what is there; in advisory mode
-        this holds for a single writer only.  A lost reply surfaces as TierUnavailable:
-        the caller reads the key to learn who won.  Never retried by a wrapper.
+        this holds for a single writer only.  TierUnavailable says that the outcome is not
+        known, after a lost reply or where another create is still in flight (it may yet
+        fail, so that ObjectExists would promise a key that may never be there): the caller
+        reads the key to learn who won.  Never retried by a wrapper.
         """
         ...
 

@@ -4,6 +4,9 @@ It asks the error, not a string: TierUnavailable is tried again, everything else
 answer.  Two exceptions, each for a reason: ``create`` is never repeated, because a repeat
 after a lost reply would lose against itself; and a ``put`` or ``put_part`` whose bytes
 arrived damaged is sent once more, because they may have been damaged on the way.
+
+All requests of a tier draw on one budget of retries.  A store that is down, or drowning,
+is asked once by each request and not six times.
 """
 
 import io
@@ -28,31 +31,81 @@ class RetryPolicy:
 
     The wait before attempt ``n + 1`` is drawn evenly from 0 to ``base * 2**(n - 1)``, at
     most ``cap``, and is never shorter than the store's own ``retry_after``.  No wait ends
-    after ``deadline`` has passed since the first attempt.
+    after ``deadline`` has passed since the first attempt.  ``budget`` is how many retries
+    all requests together may make in excess of their successes.
     """
 
     attempts: int = 6
     base: float = 0.5
     cap: float = 30.0
     deadline: float = 300.0
+    budget: int = 100
 
     def __post_init__(self) -> None:
-        if self.attempts < 1 or min(self.base, self.cap, self.deadline) < 0:
+        if self.attempts < 1 or min(self.base, self.cap, self.deadline, self.budget) < 0:
             raise ValueError(f"not a policy: {self}")
+
+
+class RetryBudget:
+    """A bucket of tokens: a retry takes one, a request that succeeds gives one back.
+
+    While fewer than half of the attempts fail it stays full; when everything fails it is
+    soon empty, and each request has one attempt until something succeeds again.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._tokens = capacity
+        self._lock = threading.Lock()
+
+    @property
+    def left(self) -> int:
+        """How many retries there may be before something has to succeed."""
+        return self._tokens
+
+    def take(self) -> bool:
+        """Take a token; False where there is none."""
+        with self._lock:
+            taken = self._tokens > 0
+            self._tokens -= taken
+        return taken
+
+    def earn(self) -> None:
+        """Give a token back, for a success."""
+        with self._lock:
+            self._tokens = min(self._capacity, self._tokens + 1)
 
 
 class _Patience:
     """What is left of one request's attempts and time."""
 
-    def __init__(self, policy: RetryPolicy, clock: Clock, draw: Callable[[], float], stop: threading.Event) -> None:
+    def __init__(
+        self,
+        policy: RetryPolicy,
+        clock: Clock,
+        draw: Callable[[], float],
+        stop: threading.Event,
+        budget: RetryBudget,
+    ) -> None:
         self._policy = policy
         self._clock = clock
         self._draw = draw
         self._stop = stop
-        self.renew()
+        self._budget = budget
+        self._start()
 
-    def renew(self) -> None:
-        """Start counting anew."""
+    def succeeded(self) -> None:
+        """Earn a retry, and start counting anew."""
+        self._budget.earn()
+        self._start()
+
+    def progressed(self) -> None:
+        """Start counting anew; earn where this is the first progress after a failure."""
+        if self._failures:
+            self._budget.earn()
+        self._start()
+
+    def _start(self) -> None:
         self._failures = 0
         self._began = self._clock.monotonic()
 
@@ -63,7 +116,7 @@ class _Patience:
             raise error
         delay = self._draw() * min(self._policy.cap, self._policy.base * 2.0 ** (self._failures - 1))
         delay = max(delay, error.retry_after or 0.0)
-        if self._clock.monotonic() + delay - self._began > self._policy.deadline:
+        if self._clock.monotonic() + delay - self._began > self._policy.deadline or not self._budget.take():
             raise error
         if self._clock.wait(delay, self._stop):
             raise error
@@ -90,6 +143,7 @@ class RetryingTier:
         self._policy = policy
         self._draw = draw
         self._stop = stop if stop is not None else threading.Event()
+        self._budget = RetryBudget(policy.budget)
 
     @property
     def name(self) -> str:
@@ -159,15 +213,18 @@ class RetryingTier:
         self._retry(lambda: self._inner.abort(upload))
 
     def _patience(self) -> _Patience:
-        return _Patience(self._policy, self._clock, self._draw, self._stop)
+        return _Patience(self._policy, self._clock, self._draw, self._stop, self._budget)
 
     def _retry(self, act: Callable[[], Result]) -> Result:
         patience = self._patience()
         while True:
             try:
-                return act()
+                result = act()
             except TierUnavailable as error:
                 patience.wait_or_raise(error)
+            else:
+                patience.succeeded()
+                return result
 
     def _resend(self, act: Callable[[], Result]) -> Result:
         try:
@@ -211,7 +268,7 @@ class _ResumingStream(io.RawIOBase):
                 continue
             if data:
                 self._position += len(data)
-                self._patience.renew()
+                self._patience.progressed()
             return data
 
     def readall(self) -> bytes:

@@ -12,17 +12,19 @@ Needs boto3 (``pip install 'ckptier[s3]'``); importing this module loads it.
 import base64
 import hashlib
 import io
-import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 from tiers.bodies import Body, BytesBody
 from tiers.checks import check_part_set, check_part_size, check_upload, key_components
+from tiers.clock import SystemClock
 from tiers.errors import IntegrityError, ObjectExists, ObjectNotFound, TierError, TierUnavailable, Unsupported
 from tiers.opening import BadTierUrl, TierSpec
-from tiers.profiles import Profile, choose_profile
+from tiers.pacing import KeySpacing
+from tiers.profiles import Profile, choose_profile, corrected
 from tiers.protocol import (
     Capabilities,
     Fencing,
@@ -35,10 +37,14 @@ from tiers.protocol import (
     Upload,
     UploadId,
 )
-from tiers.s3_client import bucket_and_prefix, build_client, resolve_endpoint
-from tiers.s3_errors import answer_code, translate
-from tiers.s3_sdk import BotoCoreError, ClientError, ResponseParserError
+from tiers.s3_calling import Caller, limits_for
+from tiers.s3_client import bucket_and_prefix, build_client, check_certificates, resolve_endpoint
+from tiers.s3_errors import answer_code
+from tiers.s3_reading import advance, attested, compare, object_page, part_page, required
+from tiers.s3_sdk import ClientError
+from tiers.s3_storage import STANDARD, Storage, storage_of
 from tiers.s3_streams import DigestedBody, SentBody, Where, object_stream, range_header
+from tiers.s3_watchdog import Limits
 
 if TYPE_CHECKING:
     from types_boto3_s3.client import S3Client
@@ -46,9 +52,9 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Fields = dict[str, Any]
 
-_CHECKSUM = re.compile(r"([A-Za-z0-9+/]{43}=)(?:-\d+)?")
+SPACING_SLACK = 1.1
+"""Of two writes that leave this far apart, the second may still be faster on its way."""
 _CONTENT_TYPE = "application/octet-stream"
-_SDK_ERRORS = (BotoCoreError, ClientError, ResponseParserError)
 
 
 def open_s3(spec: TierSpec) -> Tier:
@@ -56,15 +62,29 @@ def open_s3(spec: TierSpec) -> Tier:
     try:
         bucket, prefix = bucket_and_prefix(spec.url)
         endpoint_url = resolve_endpoint(spec.endpoint_url, allow_insecure=spec.allow_insecure)
-        profile = choose_profile(spec.profile, endpoint_url)
+        profile = corrected(choose_profile(spec.profile, endpoint_url), spec.probed)
+        storage = storage_of(spec, profile)
+        check_certificates(spec.ca_bundle)
     except ValueError as error:
-        raise BadTierUrl(f"tier {spec.name}: {error}", "see url, endpoint_url and profile of this tier") from error
+        hint = "see url, endpoint_url, profile, ca_bundle, storage_class and encryption of this tier"
+        raise BadTierUrl(f"tier {spec.name}: {error}", hint) from error
     return S3Tier(
         spec.name,
         bucket=bucket,
         prefix=prefix,
-        profile=profile,
-        connect=lambda: build_client(profile, endpoint_url, spec.region, spec.connections),
+        profile=storage.weakened(profile),
+        storage=storage,
+        connect=lambda: build_client(
+            profile,
+            endpoint_url,
+            spec.region,
+            spec.connections,
+            ca_bundle=spec.ca_bundle,
+            timeout_seconds=spec.timeout_seconds,
+        ),
+        limits=lambda operation: limits_for(
+            operation, profile, timeout_seconds=spec.timeout_seconds, deadline_seconds=spec.deadline_seconds
+        ),
     )
 
 
@@ -72,7 +92,8 @@ class S3Tier:
     """One bucket, under one prefix.
 
     ``connect`` is called at the first request, and again after a close.  ``page_size``
-    asks for shorter pages of listings than the store's own.
+    asks for shorter pages of listings than the store's own.  ``storage`` says how bulk
+    data are to be kept, ``limits`` how long each operation may take (else the profile does).
     """
 
     def __init__(
@@ -84,15 +105,19 @@ class S3Tier:
         profile: Profile,
         connect: "Callable[[], S3Client]",
         page_size: int = 1_000,
+        storage: Storage = STANDARD,
+        limits: Callable[[str], Limits] | None = None,
     ) -> None:
         self._name = name
         self._bucket = bucket
         self._root = f"{prefix}/" if prefix else ""
         self._profile = profile
-        self._connect = connect
+        self._caller = Caller(connect, profile, limits=limits)
+        self._spacing = KeySpacing(SPACING_SLACK * profile.write_interval, SystemClock())
         self._page_size = page_size
-        self._client: S3Client | None = None
-        self._lock = threading.Lock()
+        self._storage = storage
+        most = profile.parts_at_once
+        self._parts: AbstractContextManager[object] = threading.BoundedSemaphore(most) if most else nullcontext()
 
     @property
     def name(self) -> str:
@@ -106,7 +131,8 @@ class S3Tier:
 
     def put(self, key: Key, body: Body) -> ObjectInfo:
         """Store a body in one PutObject."""
-        return self._put("put", key, body, {})
+        self._spacing.wait(key)
+        return self._put("put", key, body, self._storage.fields(key))
 
     def create(self, key: Key, data: bytes) -> ObjectInfo:
         """Store data with If-None-Match; in advisory mode after a look that a single writer can rely on."""
@@ -123,10 +149,11 @@ class S3Tier:
             self._stat("open", key)
             return io.BytesIO()
         where = self._where("open", key)
+        target = self._object(key)
         header = range_header(start, length)
         wanted: Fields = {"Range": header} if header is not None else {}
-        response = self._call(where, lambda s3: s3.get_object(**self._object(key), **wanted))
-        return cast("BinaryIO", object_stream(response, start, length, where))
+        response, watched = self._caller.begin(where, lambda s3: s3.get_object(**target, **wanted))
+        return cast("BinaryIO", object_stream(response, start, length, where, watched))
 
     def stat(self, key: Key) -> ObjectInfo:
         """Describe an object by a HEAD, asking for its checksum."""
@@ -145,22 +172,20 @@ class S3Tier:
 
     def delete(self, key: Key) -> None:
         """Remove one key."""
+        target = self._object(key)
         try:
-            self._call(self._where("delete", key), lambda s3: s3.delete_object(**self._object(key)))
+            self._call(self._where("delete", key), lambda s3: s3.delete_object(**target))
         except ObjectNotFound:  # S3 answers 204 for a missing key; some others say what they think
             return
 
     def close(self) -> None:
         """Close the pool of connections."""
-        with self._lock:
-            client, self._client = self._client, None
-        if client is not None:
-            client.close()
+        self._caller.close()
 
     def begin_upload(self, key: Key, *, size: int, part_size: int) -> Upload:
         """Open a multipart upload, of which the store keeps SHA-256 where it checks them."""
         where = self._where("begin_upload", key)
-        target = self._object(key)
+        target = {**self._object(key), **self._storage.fields(key)}
         check_upload(
             Upload(key=key, upload_id=UploadId(""), size=size, part_size=part_size), self.capabilities, tier=self._name
         )
@@ -168,8 +193,9 @@ class S3Tier:
         response = self._call(
             where, lambda s3: s3.create_multipart_upload(**target, ContentType=_CONTENT_TYPE, **algorithm)
         )
-        upload_id = self._required(response, "UploadId", where)
-        return Upload(key=key, upload_id=UploadId(upload_id), size=size, part_size=part_size)
+        return Upload(
+            key=key, upload_id=UploadId(required(response, "UploadId", where)), size=size, part_size=part_size
+        )
 
     def put_part(self, upload: Upload, number: int, body: Body) -> Part:
         """Send one part."""
@@ -177,26 +203,21 @@ class S3Tier:
         check_part_size(upload, number, body.size, tier=self._name, operation="put_part")
         if self._profile.checks_sha256 and body.sha256 is None:
             body = DigestedBody(body)  # an upload that keeps SHA-256 takes no part without
-        response = self._send(
-            where, body, lambda s3, sent: s3.upload_part(**self._upload(upload), PartNumber=number, **sent)
-        )
-        etag = self._required(response, "ETag", where)
+        target = {**self._upload(upload), "PartNumber": number}
+        with self._parts:
+            response = self._send(where, body, lambda s3, sent: s3.upload_part(**target, **sent))
         # Accepted by a store that refuses wrong digests is attested, said again or not.
         accepted = body.sha256 if self._profile.checks_sha256 else None
-        return Part(number=number, size=body.size, etag=etag, sha256=self._attested(response) or accepted)
+        sha256 = attested(response, self._profile) or accepted
+        return Part(number=number, size=body.size, etag=required(response, "ETag", where), sha256=sha256)
 
     def list_parts(self, upload: Upload, token: str | None = None) -> PartPage:
         """Return a page of ListParts; not every store gives the parts' digests (SeaweedFS does not)."""
         where = self._where("list_parts", upload.key)
-        page: Fields = {"MaxParts": self._page_size}
-        page |= {"PartNumberMarker": int(token)} if token is not None else {}
-        response = self._call(where, lambda s3: s3.list_parts(**self._upload(upload), **page))
-        parts = tuple(
-            Part(number=part["PartNumber"], size=part["Size"], etag=_bare(part["ETag"]), sha256=self._attested(part))
-            for part in response.get("Parts", [])
-        )
-        following = str(response.get("NextPartNumberMarker", "")) if response.get("IsTruncated") else None
-        return PartPage(parts=_unambiguous(parts), next_token=self._advance(token, following, where))
+        target: Fields = {**self._upload(upload), "MaxParts": self._page_size}
+        target |= {"PartNumberMarker": int(token)} if token is not None else {}
+        response = self._call(where, lambda s3: s3.list_parts(**target))
+        return part_page(response, token, self._profile, where)
 
     def copy_part(self, upload: Upload, number: int, source: ObjectInfo, start: int, length: int) -> Part:
         """Fill a part by UploadPartCopy, on condition of the source's ETag."""
@@ -204,17 +225,17 @@ class S3Tier:
         if not self._profile.copy_part or source.etag is None:
             raise Unsupported("no proved copy inside this store", **where.fields(), hint="send the part instead")
         check_part_size(upload, number, length, tier=self._name, operation="copy_part")
-        origin: Fields = {
+        target: Fields = {
+            **self._upload(upload),
+            "PartNumber": number,
             "CopySource": self._object(source.key),
             "CopySourceRange": f"bytes={start}-{start + length - 1}",
             "CopySourceIfMatch": f'"{source.etag}"',
         }
-        response = self._call(
-            where, lambda s3: s3.upload_part_copy(**self._upload(upload), PartNumber=number, **origin)
-        )
+        response = self._call(where, lambda s3: s3.upload_part_copy(**target))
         result: Mapping[str, Any] = response.get("CopyPartResult", {})
-        etag = self._required(result, "ETag", where)
-        return Part(number=number, size=length, etag=etag, sha256=self._attested(result))
+        sha256 = attested(result, self._profile)
+        return Part(number=number, size=length, etag=required(result, "ETag", where), sha256=sha256)
 
     def complete(self, upload: Upload, parts: Sequence[Part]) -> ObjectInfo:
         """Join the parts; the store's digest must be the one over theirs.
@@ -231,41 +252,33 @@ class S3Tier:
             raise IntegrityError(
                 message, **where.fields(), hint="take the part that put_part returned, or send it again"
             )
-        size: Fields = {"MpuObjectSize": upload.size} if self._profile.checks_size else {}
-        chosen: Any = {"Parts": [self._chosen(part) for part in parts]}
-        response = self._call(
-            where,
-            lambda s3: s3.complete_multipart_upload(**self._upload(upload), MultipartUpload=chosen, **size),
-        )
-        etag = self._required(response, "ETag", where)
-        attested = self._attested(response)
+        target: Fields = {**self._upload(upload), "MultipartUpload": {"Parts": [self._chosen(part) for part in parts]}}
+        target |= {"MpuObjectSize": upload.size} if self._profile.checks_size else {}
+        response = self._call(where, lambda s3: s3.complete_multipart_upload(**target))
+        etag = required(response, "ETag", where)
+        sha256 = attested(response, self._profile)
         if self._profile.checks_sha256:
             expected = hashlib.sha256(b"".join(bytes.fromhex(digest) for digest in digests)).hexdigest()
-            self._compare(attested, expected, where)
-        return ObjectInfo(key=upload.key, size=upload.size, etag=etag, sha256=attested)
+            compare(sha256, expected, where)
+        return ObjectInfo(key=upload.key, size=upload.size, etag=etag, sha256=sha256)
 
     def abort(self, upload: Upload) -> None:
         """Abort the upload."""
-        where = self._where("abort", upload.key)
+        target = self._upload(upload)
         try:
-            self._call(where, lambda s3: s3.abort_multipart_upload(**self._upload(upload)))
+            self._call(self._where("abort", upload.key), lambda s3: s3.abort_multipart_upload(**target))
         except ObjectNotFound:
             return
 
-    def _put(self, operation: str, key: Key, body: Body, condition: Fields) -> ObjectInfo:
+    def _put(self, operation: str, key: Key, body: Body, more: Fields) -> ObjectInfo:
         where = self._where(operation, key)
-        target = self._object(key)
+        target = {**self._object(key), **more}
         if body.size > self._profile.max_put:
             message = f"{body.size} bytes: at most {self._profile.max_put} in one put"
             raise Unsupported(message, **where.fields(), hint="upload it in parts")
-        response = self._send(
-            where,
-            body,
-            lambda s3, sent: s3.put_object(**target, ContentType=_CONTENT_TYPE, **condition, **sent),
-        )
-        return ObjectInfo(
-            key=key, size=body.size, etag=self._required(response, "ETag", where), sha256=self._attested(response)
-        )
+        response = self._send(where, body, lambda s3, sent: s3.put_object(**target, ContentType=_CONTENT_TYPE, **sent))
+        sha256 = attested(response, self._profile)
+        return ObjectInfo(key=key, size=body.size, etag=required(response, "ETag", where), sha256=sha256)
 
     def _stat(self, operation: str, key: Key) -> ObjectInfo:
         where = self._where(operation, key)
@@ -285,8 +298,8 @@ class S3Tier:
         return ObjectInfo(
             key=key,
             size=response["ContentLength"],
-            etag=self._required(response, "ETag", where),
-            sha256=self._attested(response),
+            etag=required(response, "ETag", where),
+            sha256=attested(response, self._profile),
             modified=response.get("LastModified"),
         )
 
@@ -299,25 +312,11 @@ class S3Tier:
 
     def _list(self, prefix: str, token: str | None) -> ObjectPage:
         where = self._where("list_objects", prefix)
-        page: Fields = {"MaxKeys": self._page_size}
-        page |= {"ContinuationToken": token} if token is not None else {}
-        response = self._call(
-            where, lambda s3: s3.list_objects_v2(Bucket=self._bucket, Prefix=self._root + prefix, **page)
-        )
-        entries = [(entry["Key"].removeprefix(self._root), entry) for entry in response.get("Contents", [])]
-        objects = tuple(
-            ObjectInfo(
-                key=Key(key),
-                size=entry["Size"],
-                etag=_bare(entry["ETag"]) if "ETag" in entry else None,
-                modified=entry.get("LastModified"),
-            )
-            for key, entry in entries
-            # Folder markers of other tools are no keys, and SeaweedFS answers for a/ when asked for a//.
-            if key.startswith(prefix) and _is_key(key)
-        )
-        following = response.get("NextContinuationToken", "") if response.get("IsTruncated") else None
-        return ObjectPage(objects=objects, next_token=self._advance(token, following, where))
+        target: Fields = {"Bucket": self._bucket, "Prefix": self._root + prefix, "MaxKeys": self._page_size}
+        target |= {"ContinuationToken": token} if token is not None else {}
+        response = self._call(where, lambda s3: s3.list_objects_v2(**target))
+        page = object_page(response, self._root, prefix, where)
+        return ObjectPage(objects=page.objects, next_token=advance(token, page.next_token, where))
 
     def _send(
         self, where: Where, body: Body, send: "Callable[[S3Client, Fields], Mapping[str, Any]]"
@@ -328,26 +327,17 @@ class S3Tier:
             if self._profile.checks_sha256 and body.sha256 is not None:
                 fields["ChecksumSHA256"] = base64.b64encode(bytes.fromhex(body.sha256)).decode()
             try:
-                response = self._call(where, lambda s3: send(s3, fields))
+                response = self._call(where, lambda s3: send(s3, fields), body.size)
             except TierError:
                 if sent.failure is not None:
                     raise sent.failure from None
                 raise
         if body.sha256 is not None:
-            self._compare(self._attested(response), body.sha256, where)
+            compare(attested(response, self._profile), body.sha256, where)
         return response
 
-    def _call(self, where: Where, send: "Callable[[S3Client], Result]") -> Result:
-        try:
-            return send(self._connected())
-        except _SDK_ERRORS as error:
-            raise translate(error, **where.fields()) from None  # its text may quote secrets
-
-    def _connected(self) -> "S3Client":
-        with self._lock:
-            if self._client is None:
-                self._client = self._connect()
-            return self._client
+    def _call(self, where: Where, send: "Callable[[S3Client], Result]", size: int = 0) -> Result:
+        return self._caller.call(where, send, size)
 
     def _where(self, operation: str, key: str) -> Where:
         return Where(tier=self._name, operation=operation, key=key)
@@ -364,52 +354,3 @@ class S3Tier:
         if self._profile.checks_sha256 and part.sha256 is not None:
             chosen["ChecksumSHA256"] = base64.b64encode(bytes.fromhex(part.sha256)).decode()
         return chosen
-
-    def _attested(self, response: Mapping[str, Any]) -> str | None:
-        """Return as hex the SHA-256 that the store says it found; None unless its word can be taken for it."""
-        found = _CHECKSUM.fullmatch(response.get("ChecksumSHA256") or "")
-        return base64.b64decode(found[1]).hex() if found and self._profile.checks_sha256 else None
-
-    def _compare(self, attested: str | None, expected: str, where: Where) -> None:
-        if attested is not None and attested != expected:
-            message = f"the store found SHA-256 {attested}, sealed was {expected}"
-            raise IntegrityError(message, **where.fields(), hint="the object must not be used: send it again")
-
-    def _required(self, response: Mapping[str, Any], field: str, where: Where) -> str:
-        """Return a field without its quotes; a success without it is a failure that was reported late."""
-        value = response.get(field)
-        if not value:
-            raise TierUnavailable(f"the answer has no {field}", **where.fields(), hint="the outcome is not known")
-        return _bare(str(value))
-
-    def _advance(self, token: str | None, following: str | None, where: Where) -> str | None:
-        """Return the next token; a page that leads nowhere must not look like the last one."""
-        if following is not None and following in {"", token}:
-            raise TierUnavailable("the listing does not advance", **where.fields(), hint="the store is misbehaving")
-        return following
-
-
-def _unambiguous(parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return one part a number, leaving out numbers that are listed with different contents.
-
-    SeaweedFS goes on listing a part that was replaced, in no order that tells which is
-    newer.  What is left out is sent again, and Complete takes the part whose ETag it is given.
-    """
-    found: dict[int, set[Part]] = {}
-    for part in parts:
-        found.setdefault(part.number, set()).add(part)
-    return tuple(held.pop() for held in found.values() if len(held) == 1)
-
-
-def _is_key(text: str) -> bool:
-    """Whether a name that was found in a bucket is a key."""
-    try:
-        key_components(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _bare(etag: str) -> str:
-    # Quoted in headers and most bodies, bare in SeaweedFS's CopyPartResult.
-    return etag.strip('"')

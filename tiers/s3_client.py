@@ -3,6 +3,7 @@
 import logging
 import os
 import re
+import ssl
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -10,6 +11,7 @@ from urllib.parse import urlsplit
 from tiers.checks import key_components
 from tiers.profiles import Profile, is_loopback
 from tiers.s3_sdk import Config, Session
+from tiers.s3_wire import watch
 
 if TYPE_CHECKING:
     from types_boto3_s3.client import S3Client
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
 _BUCKET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{2,62}")
 DEFAULT_REGION = "us-east-1"
 CONNECT_TIMEOUT = 10.0
-"""Seconds for a connection to be made, and for each write to make progress."""
+"""Seconds for a connection to be made."""
+SOCKET_SLACK = 2.0
+"""Sockets wait this many times longer than the watchdog, which tells in words what it ends."""
 
 
 def bucket_and_prefix(url: str) -> tuple[str, str]:
@@ -52,9 +56,47 @@ def resolve_endpoint(endpoint_url: str | None, *, allow_insecure: bool) -> str |
     return source
 
 
-def build_client(profile: Profile, endpoint_url: str | None, region: str | None, connections: int) -> "S3Client":
-    """Build a client; it may be shared by threads, the session that it comes from may not."""
+def check_certificates(ca_bundle: str | None) -> None:
+    """ValueError where the file of certificates, given or from the environment, cannot be used."""
+    named = ca_bundle or os.environ.get("AWS_CA_BUNDLE")
+    if not named:
+        return
+    source = "ca_bundle" if ca_bundle else "AWS_CA_BUNDLE"
+    try:
+        ssl.create_default_context(cafile=named)
+    except FileNotFoundError:
+        raise ValueError(f"{source} names {named}, which does not exist") from None
+    except (ssl.SSLError, OSError) as error:
+        raise ValueError(f"{source} names {named}, which holds no certificates in PEM: {error}") from None
+
+
+def identity_of(client: "S3Client") -> tuple[str, str, str | None] | None:
+    """Return what a client signs with, to be compared and never shown; None for an anonymous one.
+
+    Hazard: the SDK has no public place for this; a version that moves it raises AttributeError.
+    """
+    held: Any = client._request_signer._credentials  # type: ignore[attr-defined]  # noqa: SLF001 - see the docstring
+    if held is None:
+        return None
+    frozen = held.get_frozen_credentials()
+    return frozen.access_key, frozen.secret_key, frozen.token
+
+
+def build_client(
+    profile: Profile,
+    endpoint_url: str | None,
+    region: str | None,
+    connections: int,
+    *,
+    ca_bundle: str | None = None,
+    timeout_seconds: float | None = None,
+) -> "S3Client":
+    """Build a client; it may be shared by threads, the session that it comes from may not.
+
+    ``ca_bundle`` is a file of certificates in place of the SDK's own.
+    """
     _silence_the_sdk()
+    stall = timeout_seconds or profile.read_timeout
     config = Config(
         retries={"total_max_attempts": 1},
         request_checksum_calculation="when_required",
@@ -63,7 +105,7 @@ def build_client(profile: Profile, endpoint_url: str | None, region: str | None,
         s3={"payload_signing_enabled": profile.sign_payload, "addressing_style": profile.addressing},
         max_pool_connections=connections,
         connect_timeout=CONNECT_TIMEOUT,
-        read_timeout=profile.read_timeout,
+        read_timeout=SOCKET_SLACK * max(stall, profile.complete_timeout),
         tcp_keepalive=True,
         ignore_configured_endpoint_urls=True,  # type: ignore[call-arg]  # the stubs do not know it
         user_agent_extra=f"ckptier/{_version()}",
@@ -74,7 +116,9 @@ def build_client(profile: Profile, endpoint_url: str | None, region: str | None,
         endpoint_url=endpoint_url,
         region_name=region or profile.region or session.region_name or DEFAULT_REGION,
         config=config,
+        verify=ca_bundle,
     )
+    watch(client, SOCKET_SLACK * stall)
     # Registered after the SDK's own handler, so that it has the last word.
     client.meta.events.register("before-parameter-build.s3", _one_attempt)
     return client

@@ -8,7 +8,7 @@ same reason the SDK's exception must not be chained to the translated one.
 
 import os
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -25,7 +25,7 @@ from tiers.errors import (
     TierUnavailable,
     Unsupported,
 )
-from tiers.s3_sdk import ResponseParserError
+from tiers.s3_sdk import BotoCoreError, ClientError, ResponseParserError
 from tiers.s3_sdk import exceptions as sdk
 
 
@@ -35,6 +35,14 @@ class Verdict:
 
     error: type[TierError]
     hint: str = ""
+
+
+class DubiousAnswer(Exception):
+    """An answer that no S3 store gives to this request; nothing is concluded from it but ``verdict``."""
+
+    def __init__(self, message: str, verdict: Verdict) -> None:
+        super().__init__(message)
+        self.verdict = verdict
 
 
 TableKey = tuple[str, str] | str | int | type[BaseException]
@@ -49,7 +57,11 @@ _CONFIG = "the SDK could not be set up: check AWS_* variables and ~/.aws/config"
 _BUG = "the request was refused before it was sent: please report this"
 _SENT_BYTES = "what arrived is not what was sealed; the object was not stored and is sent again"
 _NETWORK = "the store could not be reached: check the network and endpoint_url"
-_TLS = "the certificate was not accepted: check AWS_CA_BUNDLE, endpoint_url and this machine's clock"
+_TLS = (
+    "the certificate was not accepted: set ca_bundle of this tier (or AWS_CA_BUNDLE) to the authority of the store or"
+    " proxy; check endpoint_url and this machine's clock"
+)
+_CONDITION = "the store demands a condition that this request does not need: check the bucket's policy and locks"
 _BUSY = "the store asks to slow down"
 _SETTINGS = "check region and profile of this tier"
 
@@ -63,7 +75,7 @@ _BUSY_CODES = (
 )
 _PASSING_CODES = (
     *("InternalError", "InternalFailure", "RequestTimeout", "RequestCanceled", "IncompleteBody", "OperationAborted"),
-    *("ConditionalRequestConflict", "BadGateway", "GatewayTimeout", "ServiceFailure"),
+    *("ConditionalRequestConflict", "ConcurrentModification", "BadGateway", "GatewayTimeout", "ServiceFailure"),
 )
 _BYTES_CODES = ("BadDigest", "InvalidDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch")
 
@@ -72,6 +84,9 @@ TABLE: Mapping[TableKey, Verdict] = {
     ("create", "PreconditionFailed"): Verdict(ObjectExists, "read the key to learn who created it"),
     ("create", "412"): Verdict(ObjectExists, "read the key to learn who created it"),
     ("copy_part", "PreconditionFailed"): Verdict(IntegrityError, "the source was replaced: send the part instead"),
+    ("copy_part", "412"): Verdict(IntegrityError, "the source was replaced: send the part instead"),
+    # of racing creates, only reading the key tells who won; elsewhere a conflict without an S3 code is a person's
+    ("create", "409"): Verdict(TierUnavailable, "another create was under way on this key"),
     ("copy_part", "InvalidRange"): Verdict(IntegrityError, "the source is shorter than recorded: send the part"),
     # what is not there
     "NoSuchKey": Verdict(ObjectNotFound),
@@ -97,7 +112,8 @@ TABLE: Mapping[TableKey, Verdict] = {
     "InvalidRange": Verdict(IntegrityError, "the object is shorter than recorded"),
     "InvalidPart": Verdict(IntegrityError, "the store has other parts than were sent: abort and upload again"),
     "InvalidPartOrder": Verdict(IntegrityError, "the parts were not in order"),
-    "PreconditionFailed": Verdict(IntegrityError, "the object is not the one that was asked for"),
+    # no other request states a condition, so to send it again cannot help
+    "PreconditionFailed": Verdict(AccessDenied, _CONDITION),
     # room
     "EntityTooLarge": Verdict(CapacityExceeded, "the object or part is larger than this store takes"),
     "EntityTooSmall": Verdict(Unsupported, "a part is smaller than this store takes: set profile of this tier"),
@@ -130,8 +146,8 @@ TABLE: Mapping[TableKey, Verdict] = {
     404: Verdict(AccessDenied, _NOT_S3),
     405: Verdict(Unsupported, _SETTINGS),
     408: Verdict(TierUnavailable),
-    409: Verdict(TierUnavailable),
-    412: Verdict(IntegrityError, "the object is not the one that was asked for"),
+    409: Verdict(AccessDenied, "the bucket's state forbids it (versioning, retention, another owner): ask its owner"),
+    412: Verdict(AccessDenied, _CONDITION),
     413: Verdict(CapacityExceeded, "the object or part is larger than this store takes"),
     416: Verdict(IntegrityError, "the object is shorter than recorded"),
     425: Verdict(TierUnavailable),
@@ -175,26 +191,52 @@ TABLE: Mapping[TableKey, Verdict] = {
     sdk.EndpointProviderError: Verdict(AccessDenied, _SETTINGS),
     sdk.InvalidRegionError: Verdict(AccessDenied, _SETTINGS),
     sdk.ParamValidationError: Verdict(Unsupported, _BUG),
+    sdk.UndefinedModelAttributeError: Verdict(Unsupported, _BUG),
     sdk.BotoCoreError: Verdict(TierError, _CONFIG),
 }
 
+NOT_S3 = Verdict(TierUnavailable, _NOT_S3)
+COMPRESSED = Verdict(
+    IntegrityError, "something on the way, or the bucket, compresses objects: turn that off (gzip transcoding, proxies)"
+)
+_BUSY_VERDICT = Verdict(TierUnavailable, _BUSY)
 SERVER_FAULT = Verdict(TierUnavailable)
 REFUSED = Verdict(TierError, "the store refused this for a reason that is not known here: please report the code")
 
+SDK_FAILURES = (
+    *(BotoCoreError, ClientError, ResponseParserError, DubiousAnswer),
+    *(urllib3.exceptions.HTTPError, OSError, ValueError, sdk.UndefinedModelAttributeError),
+)
+"""All that comes out of a request, other than an answer: what :func:`translate` takes."""
 
-def translate(error: BaseException, *, tier: str, operation: str, key: str) -> TierError:
-    """Return what to raise for a failed request."""
+
+def translate(
+    error: BaseException, *, tier: str, operation: str, key: str, throttles: Container[str] = (), pause: float = 0.0
+) -> TierError:
+    """Return what to raise for a failed request.
+
+    ``throttles`` are codes (statuses as text) by which this provider asks to slow down, beyond
+    those of the table; ``pause`` is the least time in seconds between two writes of a key,
+    waited where the store names none.
+    """
     headers: Mapping[str, str] = {}
     if isinstance(error, sdk.ClientError):
         code, status, headers = _answer(error)
-        verdict, message = _judge_answer(operation, code, status), f"{code} (HTTP {status})"
+        busy = code in throttles or str(status) in throttles
+        verdict, message = _BUSY_VERDICT if busy else _judge_answer(operation, code, status), f"{code} (HTTP {status})"
         request_id = error.response.get("ResponseMetadata", {}).get("RequestId")
         message += f", request {request_id}" if request_id else ""
+    elif isinstance(error, DubiousAnswer):
+        verdict, message = error.verdict, str(error)
     else:
         verdict, message = _judge_exception(error), _describe(error)
     where: dict[str, Any] = {"tier": tier, "operation": operation, "key": key, "hint": verdict.hint}
     if issubclass(verdict.error, TierUnavailable):
-        return verdict.error(message, **where, retry_after=retry_after(headers))
+        throttled = verdict.hint == _BUSY
+        asked = retry_after(headers)
+        if asked is None and throttled and pause:
+            asked = pause
+        return verdict.error(message, **where, retry_after=asked, throttled=throttled)
     return verdict.error(message, **where)
 
 

@@ -8,8 +8,25 @@ os.environ.setdefault("BOTO_DISABLE_CRT", "true")
 
 from boto3.session import Session
 from botocore import exceptions
+from botocore.awsrequest import (
+    AWSHTTPConnection,
+    AWSHTTPConnectionPool,
+    AWSHTTPSConnection,
+    AWSHTTPSConnectionPool,
+)
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.parsers import ResponseParserError
 
-__all__ = ["BotoCoreError", "ClientError", "Config", "ResponseParserError", "Session", "exceptions"]
+__all__ = [
+    "AWSHTTPConnection",
+    "AWSHTTPConnectionPool",
+    "AWSHTTPSConnection",
+    "AWSHTTPSConnectionPool",
+    "BotoCoreError",
+    "ClientError",
+    "Config",
+    "ResponseParserError",
+    "Session",
+    "exceptions",
+]

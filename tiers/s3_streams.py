@@ -4,15 +4,17 @@ import hashlib
 import io
 import re
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from typing import Any, BinaryIO, Protocol, cast
 
-from urllib3.exceptions import HTTPError
-
 from tiers.bodies import Body
-from tiers.errors import IntegrityError, TierUnavailable
-from tiers.s3_sdk import BotoCoreError
+from tiers.errors import IntegrityError, TierError, TierUnavailable
+from tiers.pacing import on_the_way
+from tiers.s3_errors import SDK_FAILURES
+from tiers.s3_watchdog import STEP, Limits, Phase, Transfer, Watchdog, current_transfer
 
 SKIP_CHUNK = 1 << 20
 _MISBEHAVES = "the store is misbehaving: check profile and endpoint_url"
@@ -36,7 +38,8 @@ class SentBody:
     """A local body on its way out; remembers a failure to read it.
 
     The SDK reports whatever goes wrong while it sends as a failed connection, which would
-    be retried for ever: ``failure`` tells a broken local file from a broken network.
+    be retried for ever: ``failure`` tells a broken local file from a broken network.  What
+    is read is told to the request that it is for; the time that reading takes is ours.
     """
 
     def __init__(self, reader: BinaryIO, size: int, where: Where) -> None:
@@ -56,11 +59,15 @@ class SentBody:
         wanted = left if size < 0 else min(size, left)
         if wanted == 0:
             return b""
+        transfer = current_transfer()
         try:
-            data = self._reader.read(wanted)
-        except OSError as error:
+            with transfer.held() if transfer is not None else nullcontext():
+                data = self._reader.read(wanted)
+        except (OSError, TierError) as error:
             self.failure = error
             raise
+        if transfer is not None:
+            transfer.moved(len(data))
         if not data:
             message = f"the body ended after {self._position} of {self._size} bytes"
             self.failure = IntegrityError(message, **self._where.fields())
@@ -83,7 +90,7 @@ class DigestedBody:
 
     def __init__(self, body: Body) -> None:
         self._body = body
-        with body.open() as reader:
+        with body.open() as reader, on_the_way(sending=False):
             self.sha256: str | None = hashlib.file_digest(cast("Any", reader), "sha256").hexdigest()
 
     @property
@@ -108,12 +115,40 @@ class Answer(Protocol):
         ...
 
 
+class WatchedRead:
+    """Reads pieces of an answer, each watched."""
+
+    def __init__(self, watchdog: Watchdog, transfer: Transfer, limits: Limits) -> None:
+        self._watchdog = watchdog
+        self._transfer = transfer
+        self._limits = limits
+
+    @property
+    def verdict(self) -> str:
+        """Why the request was ended; empty where it was not."""
+        return self._transfer.verdict
+
+    def read(self, answer: Answer, size: int) -> bytes:
+        """Read at most ``size`` bytes."""
+        with self._watchdog.watching(self._transfer, self._limits):
+            self._transfer.enter(Phase.RECEIVING)
+            try:
+                data = answer.read(size)
+                self._transfer.moved(len(data))
+            finally:
+                self._transfer.rest()
+        return data
+
+
 class ObjectStream(io.RawIOBase):
     """Exactly ``length`` bytes of an answer after ``skip``; ending early is TierUnavailable."""
 
-    def __init__(self, answer: Answer, *, skip: int, length: int, where: Where) -> None:
+    def __init__(
+        self, answer: Answer, *, skip: int, length: int, where: Where, watched: WatchedRead | None = None
+    ) -> None:
         super().__init__()
         self._answer = answer
+        self._watched = watched
         self._skip = skip
         self._left = length
         self._where = where
@@ -159,10 +194,12 @@ class ObjectStream(io.RawIOBase):
         return data
 
     def _receive(self, size: int) -> bytes:
+        read = self._answer.read if self._watched is None else partial(self._watched.read, self._answer)
         try:
-            data = self._answer.read(size)
-        except (BotoCoreError, HTTPError, OSError) as error:
-            message = f"the connection broke with {self._left} bytes to come ({type(error).__name__})"
+            data = read(min(size, STEP))
+        except (*SDK_FAILURES, AttributeError) as error:  # the SDK's own handlers trip over fields that are not set
+            why = self._watched.verdict if self._watched is not None else ""
+            message = f"the connection broke with {self._left} bytes to come ({why or type(error).__name__})"
             raise TierUnavailable(message, **self._where.fields()) from error
         if not data:
             raise TierUnavailable(f"the answer ended with {self._left} bytes to come", **self._where.fields())
@@ -176,7 +213,9 @@ def range_header(start: int, length: int | None) -> str | None:
     return f"bytes={start}-{start + length - 1}"
 
 
-def object_stream(response: Mapping[str, Any], start: int, length: int | None, where: Where) -> ObjectStream:
+def object_stream(
+    response: Mapping[str, Any], start: int, length: int | None, where: Where, watched: WatchedRead | None = None
+) -> ObjectStream:
     """Return a stream over the range that was asked for, whatever the store made of the request.
 
     A store may answer a range with 206, with 200 and the whole object, or (rclone) with
@@ -196,4 +235,4 @@ def object_stream(response: Mapping[str, Any], start: int, length: int | None, w
         answer.close()
         message = f"the store has bytes {first} to {end} of {total}, wanted were {start} to {wanted_end}"
         raise IntegrityError(message, **where.fields(), hint="the object is shorter than recorded: verify this tier")
-    return ObjectStream(answer, skip=start - first, length=wanted_end - start, where=where)
+    return ObjectStream(answer, skip=start - first, length=wanted_end - start, where=where, watched=watched)

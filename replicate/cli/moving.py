@@ -1,4 +1,4 @@
-"""Commands that move bytes: ``replicate``, ``restore``, ``wait``."""
+"""Commands that move bytes: ``replicate``, ``restore``, ``copy``, ``wait``."""
 
 import logging
 from pathlib import Path
@@ -25,6 +25,7 @@ def register(app: typer.Typer) -> None:
     """Add this module's commands."""
     app.command(short_help="Copy sealed generations to the tiers.")(replicate)
     app.command(short_help="Bring back the newest provable generation.")(restore)
+    app.command(short_help="Copy what one tier has to another.")(copy)
     app.command(short_help="Wait until the newest is on the tiers.")(wait)
 
 
@@ -32,6 +33,7 @@ def replicate(
     *,
     once: Annotated[bool, typer.Option("--once", help="Replicate all that is pending, then exit.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")] = False,
+    no_prune: Annotated[bool, typer.Option("--no-prune", help="Remove nothing, whatever keep_last says.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
     verbose: VerboseOption = False,
@@ -49,14 +51,14 @@ def replicate(
             out.show(previews, render.render_preview(previews), exit_code=render.preview_exit(previews))
         elif once:
             with progress_events(as_json=as_json) as events:
-                report = replicator(config).replicate_once(events)
+                report = replicator(config).replicate_once(events, prune=not no_prune)
             out.show(report, render.render_replicated(report), exit_code=report.exit_code)
         else:
             with progress_events(as_json=as_json) as events:
                 engine = replicator(config)
                 names = ", ".join(tier.name for tier in engine.config.tier)
                 _log.info("replicating %s to %s until SIGTERM or Ctrl-C", engine.config.run, names or "no tier")
-                code = engine.replicate_forever(events)
+                code = engine.replicate_forever(events, prune=not no_prune)
                 _log.info("stopped; what is not done yet is resumed by the next start")
             out.show({"run": engine.config.run, "stopped": True}, "", exit_code=code)
 
@@ -99,6 +101,36 @@ def restore(
         )
         report = replicator(config).restore(request, dry_run=dry_run)
         out.show(report, render_restored(report))
+
+
+def copy(
+    *,
+    source: Annotated[str, typer.Option("--from", metavar="NAME", help="The tier that has it.")],
+    target: Annotated[str, typer.Option("--to", metavar="NAME", help="The tier that is to have it.")],
+    generation: GenerationOption = None,
+    everything: Annotated[bool, typer.Option("--all", help="Every generation that the source has.")] = False,
+    newest: Annotated[bool, typer.Option("--newest", help="Only the newest (the default).")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be copied; change nothing.")] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+    verbose: VerboseOption = False,
+) -> None:
+    """Copy committed generations from one tier to another, proved on the way and committed like any other.
+
+    A copy that was interrupted goes on where it was when it is run again.
+    """
+    with reporting(as_json=as_json, verbose=verbose) as out:
+        from replicate.copyplan import CopyRequest  # noqa: PLC0415 - keeps --help fast
+        from replicate.errors import UsageError  # noqa: PLC0415 - as above
+        from replicate.progress import progress_events  # noqa: PLC0415 - as above
+        from replicate.render import render_copied  # noqa: PLC0415 - as above
+
+        if sum((newest, everything, generation is not None)) > 1:
+            raise UsageError("which generations?", hint="give one of --generation ID, --all and --newest")
+        request = CopyRequest(source=source, target=target, generation=generation_id(generation), everything=everything)
+        with progress_events(as_json=as_json) as events:
+            report = replicator(config).copy(request, dry_run=dry_run, events=events)
+        out.show(report, render_copied(report), exit_code=report.exit_code)
 
 
 def wait(

@@ -42,12 +42,19 @@ def init(
         out.show(made, "\n".join([*lines, "next: `ckptier check`"]))
 
 
-def check(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
+def check(
+    *,
+    probe: Annotated[
+        bool, typer.Option("--probe", help="Try each store for real under a scratch prefix, and remember what it can.")
+    ] = False,
+    config: ConfigOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Try the store and every tier: readable, ours, put-if-absent kept, bytes read back."""
     with reporting(as_json=as_json) as out:
         from replicate.render import render_check  # noqa: PLC0415 - keeps --help fast
 
-        report = replicator(config).check()
+        report = replicator(config).check(probe=probe)
         out.show(report, render_check(report), exit_code=report.exit_code)
 
 

@@ -28,7 +28,7 @@ from replicate.costing.places import Place, place_of, shape_in
 from replicate.costing.usage import RESTORE, UPLOAD, used, wire
 from replicate.errors import CkptierError
 from replicate.log import LogView
-from replicate.logwriter import HEAD_EVERY
+from replicate.logappender import HEAD_EVERY
 from replicate.priced import Item, Priced
 from replicate.requests import Fetching, LogPosition, Sending, Writer, replicate_requests, restore_requests
 

@@ -18,7 +18,7 @@ from replicate.asked import Requests
 from replicate.costing.operations import Traits
 from replicate.costing.usage import RESTORE, UPLOAD, VERIFY, used, wire
 from replicate.layout import RemoteRun
-from replicate.logwriter import HEAD_EVERY, head_due
+from replicate.logappender import HEAD_EVERY, head_due
 from replicate.manifest import GenerationRecord
 from replicate.plan import plan_upload
 from replicate.requests import (

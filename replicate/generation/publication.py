@@ -2,6 +2,7 @@
 
 import logging
 import os
+import warnings
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,6 +13,7 @@ from replicate.generation.bench import Bench
 from replicate.generation.disk import FULL, disk_error
 from replicate.generation.evidence import Level
 from replicate.generation.local import LocalGeneration, load_generation
+from replicate.generation.released import DiskNearlyFull, describe_shortage, make_room
 from replicate.generation.seal import Description, check_tree, make_durable
 from replicate.generation.staging import StagedRecord, Staging, sweep
 
@@ -37,6 +39,9 @@ class Publication(AbstractContextManager[Path]):
 
     def __enter__(self) -> Path:
         sweep(self.bench.local)
+        room = make_room(self.bench)
+        if room is not None and not room.enough:
+            warnings.warn(describe_shortage(self.bench.local, room), DiskNearlyFull, stacklevel=2)
         self._began, self._pid = self.bench.clock.monotonic(), os.getpid()
         self._staging = Staging.open(self.bench.local)
         return self._staging.files

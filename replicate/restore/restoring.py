@@ -19,6 +19,7 @@ from replicate.errors import (
     from_tier_error,
 )
 from replicate.generation.lineage import RestoredFrom
+from replicate.generation.reading import reading
 from replicate.layout import GenerationId, LocalRun, RemoteRun, RunName
 from replicate.log import LogState
 from replicate.logbook import Logbook
@@ -144,6 +145,7 @@ def _restore(
         request=request,
         tiers={tier.name: tier for tier in tiers},
         remote=remote,
+        local=local,
         holdings=holdings,
         plan=plan,
         target=target,
@@ -211,6 +213,7 @@ class _Restoration:
     request: RestoreRequest
     tiers: dict[str, Tier]
     remote: RemoteRun
+    local: LocalRun
     holdings: Holdings
     plan: RestorePlan
     target: Target
@@ -261,7 +264,8 @@ class _Restoration:
         for candidate in self.plan.candidates:
             staging = self.target.staging(candidate.generation)
             try:
-                return self._try(candidate, staging)
+                with reading(self.local, candidate.generation):
+                    return self._try(candidate, staging)
             except IntegrityFailure as error:
                 self._give_up(candidate, staging, error)
             except OSError as error:

@@ -15,10 +15,11 @@ from replicate.cli.main import app
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = (
-    *("demo", "init", "check", "adopt", "replicate", "restore", "wait"),
+    *("demo", "init", "check", "adopt", "replicate", "restore", "copy", "wait"),
     *("status", "list", "show", "explain", "verify", "safe-to-terminate"),
+    *("prune", "gc", "pin", "unpin", "destroy"),
 )
-GROUPS = ("cost",)
+GROUPS = ("cost", "release")
 HEAVY = ("pydantic", "rich", "torch", "numpy", "boto3", "botocore", "watchdog", "sqlite3", "replicate.engine")
 
 

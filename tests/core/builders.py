@@ -14,6 +14,7 @@ from replicate.log import LogView
 from replicate.logbook import Logbook
 from replicate.logwriter import LogWriter
 from replicate.manifest import GenerationRecord, SealedFile, content_digest
+from replicate.origins import LocalFiles
 from replicate.plan import LocalFact
 from replicate.terms import Descent
 from replicate.tracker import Tracker
@@ -109,6 +110,10 @@ class LocalSource:
     def fact(self) -> LocalFact:
         parent = GenerationId.parse(self.record.parent) if self.record.parent else None
         return LocalFact(id=self.id, parent=parent, validated=True, quarantined=bool(self.quarantined))
+
+    @property
+    def origin(self) -> LocalFiles:
+        return LocalFiles(self.files)
 
     def changed(self) -> tuple[str, ...]:
         return tuple(path for path, seen in self.identity.items() if identity(self.files / path) != seen)

@@ -43,7 +43,7 @@ class Sender:
             stop=self.machine.stop,
             on_progress=self.progress.append,
         )
-        done = uploader.upload(plan, self.source.files, changed, resumed=resumed)
+        done = uploader.upload(plan, self.source.origin, changed, resumed=resumed)
         self.machine.faulty.assert_all_fired()
         return done
 

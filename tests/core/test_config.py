@@ -6,6 +6,7 @@ import pytest
 
 from replicate.config import Config, find_config, load_config
 from replicate.errors import ConfigInvalid, ExitCode
+from replicate.opening import tier_spec
 
 TIER = '[[tier]]\nname = "volume"\nurl = "file:///mnt/v"\n'
 HEAD = 'run = "llm-7b"\nstore = "runs"\n'
@@ -71,6 +72,31 @@ def test_secret_in_a_url_is_refused_and_not_repeated(tmp_path: Path, line: str) 
     assert "AKIAXXXX" not in found.message + found.hint
 
 
+def test_a_user_of_ssh_is_no_secret_and_a_password_is(tmp_path: Path) -> None:
+    section = HEAD + '[[tier]]\nname = "nas"\nurl = "sftp://{}@nas/data"\n'
+    assert load_config(written(tmp_path, section.format("me"))).tier[0].url == "sftp://me@nas/data"
+    assert "credentials" in fault(tmp_path, section.format("me:hunter2")).message
+    assert "credentials" in fault(tmp_path, section.format("me").replace("sftp", "s3")).message
+
+
+def test_how_a_tier_is_used(tmp_path: Path) -> None:
+    """Every key reaches whoever opens the tier; certificates are looked for beside the file."""
+    text = (
+        'storage_class = "STANDARD_IA"\nencryption = "sse-kms"\nkms_key = "arn:k"\nbandwidth = 50_000_000\n'
+        'timeout_seconds = 30\ndeadline_seconds = 600.5\nca_bundle = "certs/ca.pem"\nmode = "direct"\n'
+        'options = { project = "x", depth = 3, anon = false }\n'
+    )
+    config = load_config(written(tmp_path, HEAD + TIER + text))
+    spec = tier_spec(config.tier[0])
+    assert (spec.storage_class, spec.encryption, spec.kms_key) == ("STANDARD_IA", "sse-kms", "arn:k")
+    assert (spec.bandwidth, spec.timeout_seconds, spec.deadline_seconds) == (50_000_000, 30.0, 600.5)
+    assert spec.ca_bundle == str(tmp_path / "certs" / "ca.pem")
+    assert (spec.mode, spec.options) == ("direct", {"project": "x", "depth": 3, "anon": False})
+    elsewhere = load_config(written(tmp_path, HEAD + TIER + 'ca_bundle = "/etc/ca.pem"\n'))
+    assert elsewhere.tier[0].ca_bundle == "/etc/ca.pem"
+    assert tier_spec(load_config(written(tmp_path, HEAD + TIER)).tier[0]).bandwidth is None
+
+
 def test_at_sign_in_a_path_is_no_secret(tmp_path: Path) -> None:
     assert load_config(written(tmp_path, HEAD + '[[tier]]\nname = "v"\nurl = "file:///mnt/a@b"\n'))
 
@@ -95,6 +121,21 @@ def test_bad_run_name_is_refused(tmp_path: Path, name: str) -> None:
         (HEAD + "keep_last = 0\n", "keep_last"),
         (HEAD + 'keep_last = "2"\n', "keep_last"),
         (HEAD + "backlog = true\n", "backlog"),
+        (HEAD + TIER + 'storage_class = "cold"\n', "storage_class"),
+        (HEAD + TIER + 'encryption = "aes"\n', "'sse-s3' or 'sse-kms'"),
+        (
+            HEAD + TIER + 'encryption = "sse-s3"\nkms_key = "k"\n',
+            'kms_key means nothing without encryption = "sse-kms"',
+        ),
+        (HEAD + TIER + "bandwidth = 1000\n", "bandwidth"),
+        (HEAD + TIER + 'bandwidth = "5MB"\n', "bandwidth"),
+        (HEAD + TIER + "timeout_seconds = 0.1\n", "timeout_seconds"),
+        (HEAD + TIER + "timeout_seconds = 60\ndeadline_seconds = 30\n", "deadline_seconds is shorter"),
+        (HEAD + TIER + 'ca_bundle = ""\n', "ca_bundle"),
+        (HEAD + TIER + "options = { depth = [1] }\n", "options"),
+        (HEAD + TIER + 'mode = "fast"\n', "'auto', 'rename', 'direct' or 'modal'"),
+        (HEAD + 'tier = "volume"\n', "tier"),
+        (HEAD + "tier = [3]\n", "tier.0"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, word: str) -> None:

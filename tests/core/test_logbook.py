@@ -155,6 +155,15 @@ def test_damaged_slot_is_reported_and_stepped_over(store: MemoryStore, slot: int
     assert caught.value.hint
 
 
+@pytest.mark.parametrize("slot", range(4))
+def test_bytes_that_flip_on_the_way_are_read_again(store: MemoryStore, slot: int) -> None:
+    """One flipped read of a claim once made a daemon believe that it was fenced, for good."""
+    log = LogOnTier(store).write(3)
+    faulty = FaultyTier(log.tier, [Fault(verb="open", key=REMOTE.log(slot), action=Action.CORRUPT, at=40)])
+    assert same_log(Logbook(faulty, REMOTE).read(), log.view)
+    faulty.assert_all_fired()
+
+
 @pytest.mark.parametrize("how", [FLIP, GONE])
 def test_damaged_folded_state_is_gone_around(long: LogOnTier, how: str) -> None:
     """The slots before it add up to the same."""

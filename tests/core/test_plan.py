@@ -145,7 +145,7 @@ def test_estimate_is_what_an_upload_asks_for(tmp_path: Path, can: Capabilities, 
     source = make_source(tmp_path, {"empty": b"", "small": content(5), "big": content(300), "two": content(70)})
     plan = plan_upload(source.record, PREFIX, can, part_size=part_size)
     before = machine.meter.snapshot()
-    Uploader(machine.tier, machine.tracker, connections=3, stop=machine.stop).upload(plan, source.files, resumed=False)
+    Uploader(machine.tier, machine.tracker, connections=3, stop=machine.stop).upload(plan, source.origin, resumed=False)
     usage = machine.meter.snapshot() - before
     machine.tracker.close()
     assert usage.count() == plan.requests

@@ -4,7 +4,7 @@ import pytest
 from core.builders import FIRST, RUN_UID, SECOND
 
 from replicate.log import Attempt, LogState
-from replicate.terms import Descent, Standing, decide_term
+from replicate.terms import COPYING, Descent, Standing, decide_term, decide_visiting_term
 from replicate.tracker import HeldTerm
 
 THIRD = Descent(run_uid=RUN_UID, attempt=3, attempt_id="attempt-three")
@@ -67,3 +67,32 @@ def test_fenced_store_stays_out_whatever_the_term_becomes() -> None:
 def test_reason_of_the_first_fencing_is_kept() -> None:
     decision = decide_term(log(3, "x", FIRST), held(1, "n", FIRST, "term 2 was claimed by two"), FIRST)
     assert decision.reason == "term 2 was claimed by two"
+
+
+def by(writer: str, state: LogState) -> LogState:
+    return state.model_copy(update={"writer": writer})
+
+
+VISITS: dict[str, tuple[LogState | None, HeldTerm | None, Standing]] = {
+    "empty log": (None, None, Standing.MAY_CLAIM),
+    "it holds the term": (log(1, "n", SECOND), held(1, "n", SECOND), Standing.HOLDS),
+    "a store of the same attempt writes there": (log(1, "n", SECOND), None, Standing.FENCED),
+    "that store claimed and has committed nothing yet": (log(1, "n", FIRST, SECOND), None, Standing.FENCED),
+    "the attempt that wrote there is over": (log(4, "n", FIRST), None, Standing.MAY_CLAIM),
+    "the log has gone on": (log(4, "n", SECOND, THIRD), None, Standing.FENCED),
+    "another copy was there": (by(f"{COPYING}host:1", log(3, "n", SECOND)), None, Standing.MAY_CLAIM),
+    "another copy took its term": (by(f"{COPYING}host:1", log(3, "n", SECOND)), held(1, "m", SECOND), Standing.FENCED),
+    "a store took its term": (log(3, "n", SECOND), held(1, "m", SECOND), Standing.FENCED),
+}
+
+
+@pytest.mark.parametrize("case", VISITS)
+def test_a_visitor_takes_no_term_from_a_store_of_the_same_attempt(case: str) -> None:
+    """It writes in the name of SECOND, which may be training elsewhere at this moment."""
+    state, holding, standing = VISITS[case]
+    assert decide_visiting_term(state, holding, SECOND).standing is standing
+    assert decide_visiting_term(state, holding, SECOND).reason
+
+
+def test_a_visitor_from_another_fork_is_told_so() -> None:
+    assert decide_visiting_term(log(1, "n", FIRST), None, FORK).standing is Standing.FORKED

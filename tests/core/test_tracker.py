@@ -9,17 +9,9 @@ import pytest
 from core.logs import generation
 
 from replicate.errors import LocalDisk
+from replicate.journal import SCHEMA_VERSION, Journal, journal_mode_for
 from replicate.layout import RemoteRun
-from replicate.tracker import (
-    SCHEMA_VERSION,
-    Completed,
-    HeldTerm,
-    Journal,
-    PlannedUpload,
-    Seen,
-    Tracker,
-    journal_mode_for,
-)
+from replicate.tracker import Completed, HeldTerm, PlannedUpload, Seen, Tracker
 from tiers.effects import Effect, Moment, observing
 from tiers.protocol import Key, Part, Upload, UploadId
 from tiers.testing import ManualClock

@@ -10,7 +10,8 @@ from core.senders import BIG, FILES, Sender, machine_with
 
 from replicate import digests
 from replicate.errors import LocalDisk
-from replicate.upload import RESENDS, Draining, LocalDamage
+from replicate.origins import LocalDamage
+from replicate.upload import RESENDS, Draining
 from tiers.bodies import Body
 from tiers.errors import AccessDenied, IntegrityError, ObjectNotFound, TierError, TierUnavailable
 from tiers.memory import MEMORY_CAPABILITIES, MemoryTier
@@ -74,6 +75,11 @@ def test_complete_whose_reply_was_lost_is_settled_by_a_stat(sender: Sender) -> N
     assert sender.requests("complete") == 1
 
 
+def test_complete_that_timed_out_is_looked_for_and_nothing_is_aborted(sender: Sender) -> None:
+    sender.check_arrived(sender.send(Fault(verb="complete", action=Action.LOST_REPLY)), FILES)
+    assert (sender.requests("put_part"), sender.requests("complete"), sender.requests("abort")) == (6, 1, 0)
+
+
 def test_complete_that_was_lost_and_never_happened_is_done_again(sender: Sender) -> None:
     with pytest.raises(TierUnavailable):
         sender.send(Fault(verb="complete"))
@@ -82,8 +88,9 @@ def test_complete_that_was_lost_and_never_happened_is_done_again(sender: Sender)
 
 
 def test_complete_that_happened_before_a_kill_is_found(sender: Sender) -> None:
+    """Also where the store did not even say so afterwards."""
     with pytest.raises(TierUnavailable):
-        sender.send(Fault(verb="complete", action=Action.LOST_REPLY))
+        sender.send(Fault(verb="complete", action=Action.LOST_REPLY), Fault(verb="stat", times=100))
     sender.machine.start()
     sender.check_arrived(sender.send(resumed=True), FILES)
     assert (sender.requests("put_part"), sender.requests("complete")) == (6, 1)

@@ -18,8 +18,9 @@ from support.proxy import Action, Fault, When
 from cost.ledger import Ending
 from replicate.costing.counted import Counts, Kept, intervals_of, read_counts
 from replicate.errors import ExitCode, LocalDisk
+from replicate.journal import SCHEMA_VERSION
 from replicate.layout import GenerationId
-from replicate.tracker import SCHEMA_VERSION, Completed, Seen, Tracker, detail_of
+from replicate.tracker import Completed, Seen, Tracker, detail_of
 from tiers.clock import SystemClock
 from tiers.metered import OK, Usage
 from tiers.testing import ManualClock

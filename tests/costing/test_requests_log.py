@@ -11,8 +11,8 @@ from replicate import canonical
 from replicate.asked import PAGE, Asked, Requests, pages
 from replicate.layout import FOLD_EVERY
 from replicate.log import Claim, Commit, Entry, LogView, Pin
+from replicate.logappender import HEAD_EVERY, head_due
 from replicate.logbook import Logbook
-from replicate.logwriter import HEAD_EVERY, head_due
 from replicate.requests import LogPosition, head_bytes, log_requests
 from tiers.bodies import BytesBody
 from tiers.memory import MemoryStore, MemoryTier

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from daemon.gates import Gate, gated, impatient
-from daemon.stage import RUN, Inside, Machine, inside, live, publish, until, volume_view
+from daemon.stage import LIMIT, RUN, Inside, Machine, inside, live, publish, until, volume_view
 
 from replicate import RunStore
 from replicate.commit import Events
@@ -104,6 +104,36 @@ def test_draining_waits_for_what_is_sealed_meanwhile(
 
 def _tier_threads() -> list[threading.Thread]:
     return [thread for thread in threading.enumerate() if thread.name == "ckptier-vol" and thread.is_alive()]
+
+
+def publish_two_files(root: Path, update: int) -> str:
+    store = RunStore(root, hash_workers=1)
+    with store.publish(next_update=update) as directory:
+        for name in ("a.bin", "b.bin"):
+            (directory / name).write_bytes(name.encode() * 500)
+    newest = store.latest()
+    assert newest is not None
+    return str(newest.id)
+
+
+@pytest.mark.parametrize("newer", [True, False])
+def test_draining_sends_the_newest_first_and_comes_back_to_what_was_under_way(machine: Machine, *, newer: bool) -> None:
+    """What is left of the time may do for the small last generation, and not for the large one before it."""
+    machine.configure({**machine.volume(), "connections": 1}, poll_seconds=3600)
+    gate = Gate("*-g000001-*/files/a.bin")
+    with inside(machine, opener=gated(gate)) as running:
+        first = publish_two_files(machine.root, 1)
+        assert gate.reached.wait(LIMIT)
+        expected = [publish(machine.root, 2), first] if newer else [first]
+        running.signals.draining.set()
+        running.signals.wake.set()
+        until(lambda: machine.phase() == "draining", "it drains")
+        replication = running.session._replications["vol"]
+        until(replication._hurried.is_set, "the tier was told")
+        until(lambda: replication._set_aside.is_set() == newer, "what is under way is set aside where there is a newer")
+        gate.opened.set()
+        assert running.drained() is ExitCode.OK
+    assert live(volume_view(machine.folder / "vol")) == expected
 
 
 def test_a_volume_that_is_mounted_later_gets_what_it_missed(machine: Machine, eager: None) -> None:

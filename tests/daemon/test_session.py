@@ -138,7 +138,8 @@ def test_status_json_says_what_is_where(machine: Machine) -> None:
         [],
         None,
     )
-    assert vol["verified_by"] == ["read-back"]
+    assert len(vol["verified_by"]) == 1
+    assert vol["verified_by"][0].startswith("read-"), "how far around the page cache is the filesystem's affair"
     assert vol["bytes_up"] > 7000
     assert vol["requests"]["A"] > rare["requests"]["A"] > 0
     assert [path.name for path in machine.root.glob(".tmp*")] == []

@@ -15,7 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -23,9 +23,13 @@ from unittest import mock
 import botocore.loaders
 import botocore.session
 
+from replicate.clearing import Clearing
 from replicate.config import load_config
+from replicate.copyplan import CopyRequest
 from replicate.engine import Replicator
 from replicate.generation.store import RunStore
+from replicate.opening import Opener
+from replicate.pruning import Pruning
 from replicate.restore import RestoreOptions, RestoreRequest
 from tiers.bodies import Body
 from tiers.clock import Clock
@@ -100,29 +104,38 @@ def dying(journal: Journal, at: int | None, kinds: Sequence[str] | None) -> Iter
         yield
 
 
-def replicate(journal: Journal, job: dict[str, Any]) -> dict[str, Any]:
-    """``Replicator.replicate_once``, metered."""
-    meters: list[Meter] = []
+def watching(journal: Journal, meters: list[Meter]) -> Opener:
+    """Return an opener of tiers whose writes are journalled and whose meters are kept."""
 
     def opener(spec: TierSpec, clock: Clock, meter: Meter, stop: threading.Event) -> Tier:
         meters.append(meter)
-        patient = TierSpec(
-            name=spec.name,
-            url=spec.url,
-            endpoint_url=spec.endpoint_url,
-            profile=spec.profile,
-            connections=spec.connections,
-            retry=RetryPolicy(base=0.01),
-        )
+        patient = replace(spec, retry=RetryPolicy(base=0.01))
         return open_tier(patient, clock=clock, meter=meter, stop=stop, below=lambda tier: WatchedTier(tier, journal))
 
-    report = Replicator(load_config(Path(job["config"])), opener=opener).replicate_once()
+    return opener
+
+
+def replicate(journal: Journal, job: dict[str, Any]) -> dict[str, Any]:
+    """``Replicator.replicate_once``, metered."""
+    meters: list[Meter] = []
+    engine = Replicator(load_config(Path(job["config"])), opener=watching(journal, meters))
+    report = engine.replicate_once()
     usage = [meter.snapshot() for meter in meters]
     return {
         "exit_code": int(report.exit_code),
         "committed": [str(one.generation) for _, one in report.committed],
         "failures": [one.failure.message for one in report.results if one.failure],
         "bytes_up": sum(one.sent() for one in usage),
+    }
+
+
+def copy(journal: Journal, job: dict[str, Any]) -> dict[str, Any]:
+    """``Replicator.copy`` of everything, from tier to tier."""
+    engine = Replicator(load_config(Path(job["config"])), opener=watching(journal, []))
+    report = engine.copy(CopyRequest(source=job["source"], target=job["target"], everything=True))
+    return {
+        "exit_code": int(report.exit_code),
+        "outcomes": {str(one.generation): str(one.outcome) for one in report.generations},
     }
 
 
@@ -145,7 +158,43 @@ def restore(_journal: Journal, job: dict[str, Any]) -> dict[str, Any]:
     return {"generation": str(report.generation), "attempt": report.attempt}
 
 
-VERBS: dict[str, Verb] = {"replicate": replicate, "publish": publish, "restore": restore}
+def prune(journal: Journal, job: dict[str, Any]) -> dict[str, Any]:
+    """``Pruning.prune`` of every place, whatever the share."""
+    verb = Pruning(load_config(Path(job["config"])), opener=watching(journal, []))
+    report = verb.prune(apply=True, most=True)
+    return {
+        "failures": [str(place.failure) for place in report.places if place.failure],
+        "retired": [str(one.generation) for place in report.places for one in place.retired],
+        "swept": [str(one.generation) for place in report.places for one in place.swept],
+        "removed": [str(one) for place in report.places for one in place.removed],
+    }
+
+
+def gc(journal: Journal, job: dict[str, Any]) -> dict[str, Any]:
+    """``Clearing.gc`` of every tier."""
+    report = Clearing(load_config(Path(job["config"])), opener=watching(journal, [])).gc(apply=True)
+    return {
+        "failures": [str(place.failure) for place in report.places if place.failure],
+        "objects": sum(place.report.objects for place in report.places if place.report),
+    }
+
+
+def destroy(journal: Journal, job: dict[str, Any]) -> dict[str, Any]:
+    """``Clearing.destroy`` of the configured run."""
+    config = load_config(Path(job["config"]))
+    report = Clearing(config, opener=watching(journal, [])).destroy(config.run, apply=True)
+    return {"objects": sum(place.objects for place in report.places)}
+
+
+VERBS: dict[str, Verb] = {
+    "replicate": replicate,
+    "copy": copy,
+    "publish": publish,
+    "restore": restore,
+    "prune": prune,
+    "gc": gc,
+    "destroy": destroy,
+}
 
 
 def child(job: dict[str, Any]) -> None:

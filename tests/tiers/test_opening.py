@@ -20,6 +20,7 @@ from tiers.testing import (
     PassThroughTier,
     TierConformance,
     TierFactory,
+    When,
     read_all,
 )
 
@@ -101,6 +102,46 @@ def test_secret_in_the_url(url: str, fields: dict[str, str]) -> None:
     with pytest.raises(BadTierUrl) as caught:
         open_url(url, **fields)
     assert "hunter2" not in f"{caught.value!r} {caught.value.hint} {caught.value.__cause__!r}"
+
+
+@pytest.mark.parametrize(
+    ("url", "key", "value"),
+    [
+        ("file:///mnt/v", "timeout_seconds", 30.0),
+        ("file:///mnt/v", "deadline_seconds", 30.0),
+        ("file:///mnt/v", "ca_bundle", "/etc/ca.pem"),
+        ("file:///mnt/v", "storage_class", "STANDARD"),
+        ("memory://m", "mode", "direct"),
+        ("memory://m", "encryption", "sse-s3"),
+        ("s3://bucket/p", "mode", "direct"),
+    ],
+)
+def test_a_key_that_would_be_ignored_is_refused(url: str, key: str, value: object) -> None:
+    """Whoever sets a timeout for a volume must not believe to have one."""
+    with pytest.raises(BadTierUrl, match=f"tier t: {key} means nothing to ") as caught:
+        open_url(url, **{key: value})  # type: ignore[arg-type]
+    assert caught.value.hint
+
+
+def test_bandwidth_and_connections_reach_the_pacing() -> None:
+    """Each attempt of the retry pays for its bytes; a store that asks to slow down is met below the retry."""
+    clock = ManualClock()
+    faults: list[FaultyTier] = []
+
+    def busy(tier: str, verb: str, key: str) -> Exception:
+        return TierUnavailable("slow down", tier=tier, operation=verb, key=key, throttled=True)
+
+    def below(tier: Tier) -> Tier:
+        faults.append(FaultyTier(tier, [Fault(verb="put", when=When.AFTER, error=busy)]))
+        return faults[0]
+
+    spec = TierSpec(
+        name="t", url="memory://test-pacing", bandwidth=1_000_000, connections=8, retry=RetryPolicy(base=0.0)
+    )
+    tier = open_tier(spec, clock=clock, below=below)
+    tier.put(Key("a"), BytesBody(bytes(1_000_000)))
+    faults[0].assert_all_fired()
+    assert clock.monotonic() == pytest.approx(2.0, abs=0.06)
 
 
 def in_a_new_process(script: str) -> str:

@@ -1,10 +1,25 @@
 """Provider profiles: found by host, named by the user, conservative where nothing is known."""
 
+import re
+from dataclasses import fields
 from datetime import date
 
 import pytest
 
-from tiers.profiles import GENERIC, MIB, PROFILES, choose_profile, is_loopback
+from tiers.probing.facts import ProbeFacts
+from tiers.profiles import (
+    ARCHIVE_CLASSES,
+    GENERIC,
+    MIB,
+    PROFILES,
+    Checksum,
+    Create,
+    Evidence,
+    Profile,
+    choose_profile,
+    corrected,
+    is_loopback,
+)
 from tiers.protocol import Fencing, Verification
 
 
@@ -21,6 +36,12 @@ from tiers.protocol import Fencing, Verification
         ("https://storage.googleapis.com", "gcs", "auto"),
         ("https://s3.us-west-004.backblazeb2.com", "b2", "us-west-004"),
         ("https://s3api-eu-ro-1.runpod.io", "runpod", "eu-ro-1"),
+        ("https://fly.storage.tigris.dev", "tigris", "auto"),
+        ("https://t3.storage.dev", "tigris", "auto"),
+        ("https://fsn1.your-objectstorage.com", "hetzner", "fsn1"),
+        ("https://s3.fr-par.scw.cloud", "scaleway", "fr-par"),
+        ("https://fra1.digitaloceanspaces.com", "digitalocean", "fra1"),
+        ("https://s3.hf.co/some-namespace", "hf-s3", "us-east-1"),
         ("https://objects.example.org", "generic-s3", None),
         ("https://s3.amazonaws.com.evil.example", "generic-s3", None),
         ("http://127.0.0.1:9000", "generic-s3", None),
@@ -57,12 +78,58 @@ def test_what_is_unknown_is_not_trusted() -> None:
 def test_profiles_are_consistent(name: str) -> None:
     known = PROFILES[name]
     assert known.name == name
-    assert known.evidence
-    assert date.fromisoformat(known.as_of)
     assert 5 * MIB <= known.min_part <= known.max_part <= known.max_object
     assert (known.verification is Verification.STORE_SHA256) == known.checks_sha256
     assert known.checks_sha256 or not known.copy_part, "a copy is proved by the SHA-256 that the store returns"
-    assert known.conditional_put or known.fencing is Fencing.ADVISORY
+    assert (known.fencing is Fencing.CAS) == (known.create is Create.IF_NONE_MATCH)
+    assert known.complete_timeout >= known.read_timeout
+    assert not known.storage_classes & ARCHIVE_CLASSES
+
+
+@pytest.mark.parametrize("name", PROFILES)
+def test_every_value_that_is_not_the_conservative_one_has_its_evidence(name: str) -> None:
+    known = PROFILES[name]
+    exempt = {"name", "facts"}
+    differs = {f.name for f in fields(Profile) if getattr(known, f.name) != getattr(GENERIC, f.name)} - exempt
+    explained = [field for fact in known.facts for field in fact.fields]
+    assert sorted(explained) == sorted(set(explained)), "one fact a field"
+    assert set(explained) == differs
+    for fact in known.facts:
+        assert fact.source
+        assert date.fromisoformat(fact.as_of)
+        assert fact.kind is not Evidence.PROBED or re.match(r"\d+\.\d+", fact.source), "what was probed has a version"
+
+
+def test_facts_are_found_by_field() -> None:
+    fact = PROFILES["r2"].fact("write_interval")
+    assert fact is not None
+    assert (fact.kind, fact.as_of) == (Evidence.DOCUMENTED, "2026-11-29")
+    assert PROFILES["r2"].fact("min_part") is None
+
+
+def test_a_probe_that_found_nothing_changes_nothing() -> None:
+    for known in PROFILES.values():
+        assert corrected(known, None) == known
+        assert corrected(known, ProbeFacts()) == known
+
+
+def test_a_probe_makes_an_unknown_store_as_good_as_it_is() -> None:
+    found = ProbeFacts(fencing=Fencing.CAS, checks_sha256=True, copy_part=True, sorted_listing=True)
+    better = corrected(GENERIC, found)
+    assert (better.fencing, better.verification) == (Fencing.CAS, Verification.STORE_SHA256)
+    assert better.checks_sha256
+    assert better.copy_part
+    assert better.sorted_listing
+    assert better.max_parts == GENERIC.max_parts
+
+
+def test_a_probe_that_contradicts_a_profile_wins() -> None:
+    found = ProbeFacts(fencing=Fencing.ADVISORY, checks_sha256=False, verification=Verification.MD5_ETAG)
+    worse = corrected(PROFILES["aws"], found)
+    assert (worse.fencing, worse.create) == (Fencing.ADVISORY, Create.BOTH)
+    assert (worse.verification, worse.checksum) == (Verification.MD5_ETAG, Checksum.SIGNED_PAYLOAD)
+    assert not worse.copy_part, "without a digest no copy is proved"
+    assert corrected(PROFILES["aws"], ProbeFacts(checks_sha256=False)).verification is Verification.READ_BACK
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.8.8.8", "::1", "localhost", "s3.localhost"])

@@ -20,7 +20,7 @@ from tiers.errors import (
 )
 from tiers.memory import MemoryStore, MemoryTier
 from tiers.protocol import Key, Tier
-from tiers.retrying import RetryingTier, RetryPolicy
+from tiers.retrying import RetryBudget, RetryingTier, RetryPolicy
 from tiers.testing import (
     Action,
     Fault,
@@ -312,3 +312,49 @@ class TestSchedules:
     def test_unfired_is_noticed(self) -> None:
         with pytest.raises(AssertionError, match="never fired"):
             Rig(Fault(verb="stat")).faulty.assert_all_fired()
+
+
+class TestBudget:
+    def test_an_outage_does_not_multiply_traffic(self) -> None:
+        """A hundred requests to a store that is down are a hundred and the budget, not six hundred."""
+        rig = Rig(Fault(verb="stat", times=10_000), policy=RetryPolicy(attempts=6, budget=10))
+        for _ in range(100):
+            with pytest.raises(TierUnavailable):
+                rig.tier.stat(Key("there"))
+        assert len(rig.faulty.fired) == 100 + 10
+
+    def test_what_works_again_fills_it(self) -> None:
+        rig = Rig(Fault(verb="stat", times=3), Fault(verb="stat", nth=7, times=2), policy=RetryPolicy(budget=2))
+        with pytest.raises(TierUnavailable):
+            rig.tier.stat(Key("there"))  # three attempts, and the budget is gone
+        for _ in range(3):
+            rig.tier.stat(Key("there"))
+        rig.tier.stat(Key("there"))  # its two failures are forgiven again
+        assert len(rig.faulty.fired) == 5
+
+    def test_half_of_all_may_fail_for_ever(self) -> None:
+        """A store that refuses every other request gets through; the budget is for worse."""
+        faults = [Fault(verb="stat", nth=n) for n in range(1, 401, 2)]
+        rig = Rig(*faults, policy=RetryPolicy(budget=2))
+        for _ in range(200):
+            rig.tier.stat(Key("there"))
+        rig.faulty.assert_all_fired()
+
+    def test_it_is_shared_by_threads_and_never_overdrawn(self) -> None:
+        budget = RetryBudget(50)
+        taken: list[bool] = []
+        threads = [threading.Thread(target=lambda: taken.extend(budget.take() for _ in range(20))) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        assert (taken.count(True), taken.count(False), budget.left) == (50, 110, 0)
+        for _ in range(60):
+            budget.earn()
+        assert budget.left == 50
+
+    def test_no_budget_means_one_attempt(self) -> None:
+        rig = Rig(Fault(verb="stat", times=9), policy=RetryPolicy(budget=0))
+        with pytest.raises(TierUnavailable):
+            rig.tier.stat(Key("there"))
+        assert (len(rig.faulty.fired), rig.clock.waits) == (1, [])

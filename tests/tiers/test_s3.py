@@ -179,6 +179,7 @@ def test_a_create_whose_reply_is_lost_is_ambiguous(s3: S3Tier, proxy: FaultProxy
 
 
 def test_a_conflict_is_ambiguous(s3: S3Tier, proxy: FaultProxy) -> None:
+    """Another create is in flight and may yet fail: nobody knows whether the key will be taken."""
     body = b"<Error><Code>ConditionalRequestConflict</Code></Error>"
     proxy.inject(Fault(operation="PutObject", action=Action.STATUS, status=409, body=body))
     with pytest.raises(TierUnavailable, match="ConditionalRequestConflict"):
@@ -236,6 +237,7 @@ def test_a_cut_download_is_no_end_of_file(
 def test_a_range_is_what_was_asked_for(
     s3: S3Tier, proxy: FaultProxy, headers: dict[str, str], body: bytes, status: int
 ) -> None:
+    headers = {"ETag": '"e"', **headers}
     proxy.inject(Fault(operation="GetObject", action=Action.STATUS, status=status, headers=headers, body=body))
     assert read_all(s3.open(KEY, 100, 200)) == content(1_000)[100:300]
 
@@ -252,6 +254,7 @@ def test_a_range_is_what_was_asked_for(
 def test_less_than_was_asked_for_is_refused_before_any_byte(
     s3: S3Tier, proxy: FaultProxy, headers: dict[str, str], body: bytes, status: int
 ) -> None:
+    headers = {"ETag": '"e"', **headers}
     proxy.inject(Fault(operation="GetObject", action=Action.STATUS, status=status, headers=headers, body=body))
     with pytest.raises(IntegrityError):
         s3.open(KEY, 100, 200)

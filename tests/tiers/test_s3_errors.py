@@ -32,10 +32,11 @@ EXPECTED: dict[type[TierError], tuple[str, ...]] = {
     AccessDenied: (
         *("NoSuchBucket", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "AccessDenied"),
         *("RequestTimeTooSkewed", "PermanentRedirect", "AuthorizationHeaderMalformed", "Unauthorized"),
+        "PreconditionFailed",
     ),
     IntegrityError: (
         *("BadDigest", "XAmzContentChecksumMismatch", "XAmzContentSHA256Mismatch", "InvalidDigest", "InvalidRange"),
-        *("InvalidPart", "PreconditionFailed"),
+        "InvalidPart",
     ),
     CapacityExceeded: ("EntityTooLarge", "QuotaExceeded", "InsufficientStorage"),
     Unsupported: ("NotImplemented", "InvalidRequest"),
@@ -49,8 +50,8 @@ STATUSES: dict[int, type[TierError]] = {
     403: AccessDenied,
     404: AccessDenied,
     408: TierUnavailable,
-    409: TierUnavailable,
-    412: IntegrityError,
+    409: AccessDenied,
+    412: AccessDenied,
     416: IntegrityError,
     429: TierUnavailable,
     500: TierUnavailable,
@@ -167,6 +168,22 @@ def test_the_default() -> None:
 def test_a_lost_create_is_told_from_other_preconditions(code: str) -> None:
     assert type(became(answer(code, 412), "create")) is ObjectExists
     assert type(became(answer(code, 412), "copy_part")) is IntegrityError
+    assert type(became(answer(code, 412), "put")) is AccessDenied
+
+
+def test_a_conflict_of_creates_is_settled_by_reading() -> None:
+    assert type(became(answer("409", 409), "create")) is TierUnavailable
+    assert type(became(answer("409", 409), "put")) is AccessDenied
+
+
+@pytest.mark.parametrize(("code", "status"), [("SlowDown", 503), ("503", 503), ("429", 429), ("TooManyRequests", 429)])
+def test_what_asks_for_fewer_requests_says_so(code: str, status: int) -> None:
+    found = became(answer(code, status))
+    assert isinstance(found, TierUnavailable)
+    assert found.throttled
+    other = became(answer("InternalError", 500))
+    assert isinstance(other, TierUnavailable)
+    assert not other.throttled
 
 
 def test_messages_hold_codes_and_not_the_vendors_words() -> None:

@@ -1,0 +1,81 @@
+"""What is known of copies on tiers beyond their commit: ``evidence/<generation>@<tier>.json``.
+
+A commit proves that a copy was whole when it was made.  That every byte of it was read
+back later, or that training went on from it, is recorded here, and so is that it was
+found hurt.  Each is bound to the manifest's digest: it says nothing about another copy.
+"""
+
+import logging
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from replicate import canonical
+from replicate.errors import IntegrityFailure
+from replicate.generation.disk import local_io, make_directory, read_document, write_durably
+from replicate.generation.evidence import Level
+from replicate.layout import GenerationId, LocalRun
+from replicate.manifest import Record, Sha256, Text, parse
+from tiers import effects
+
+_MAX_BYTES = 1024 * 1024
+_log = logging.getLogger(__name__)
+
+
+class Proof(Record):
+    """What was last found of a copy: ``level`` is ``read-back``, ``rehearsed``, or ``quarantined`` where it was hurt.
+
+    ``at`` says when, ``detail`` by what.
+    """
+
+    format: Literal[1] = 1
+    generation: Text
+    tier: Text
+    manifest_sha256: Sha256
+    level: Annotated[Level, Field(strict=False)]
+    at: Text
+    detail: Text = ""
+
+    def encode(self) -> bytes:
+        """Return the bytes of the document."""
+        return canonical.dump(self.model_dump(mode="json")) + b"\n"
+
+
+def record_proof(local: LocalRun, proof: Proof) -> None:
+    """Write a proof down, durably; a stronger one of the same copy stays, unless the copy is hurt since."""
+    generation = GenerationId.parse(proof.generation)
+    known = proof_level(local, generation, proof.tier, proof.manifest_sha256)
+    if known.rank > proof.level.rank and proof.level is not Level.QUARANTINED:
+        return
+    make_directory(local.evidence)
+    write_durably(local.evidence / _name(generation, proof.tier), proof.encode())
+
+
+def proof_level(local: LocalRun, generation: GenerationId, tier: str, manifest_sha256: str) -> Level:
+    """Return how well a committed copy is known to be good, quarantined where it was found hurt.
+
+    A document that is damaged counts as none.
+    """
+    path = local.evidence / _name(generation, tier)
+    try:
+        data = read_document(path, _MAX_BYTES)
+        proof = parse(Proof, data, what=str(path), max_bytes=_MAX_BYTES) if data is not None else None
+    except IntegrityFailure as error:
+        _log.warning("%s; the copy counts as replicated and no more", error.message)
+        return Level.REPLICATED
+    said = (str(generation), tier, manifest_sha256)
+    if proof is None or (proof.generation, proof.tier, proof.manifest_sha256) != said:
+        return Level.REPLICATED
+    return proof.level
+
+
+def forget_proof(local: LocalRun, generation: GenerationId, tier: str) -> None:
+    """Remove what was known of a copy that is gone."""
+    path = local.evidence / _name(generation, tier)
+    if path.exists():
+        with local_io(path, "removing it"):
+            effects.unlink(path)
+
+
+def _name(generation: GenerationId, tier: str) -> str:
+    return f"{generation}@{tier}.json"
