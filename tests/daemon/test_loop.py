@@ -118,7 +118,7 @@ def publish_two_files(root: Path, update: int) -> str:
 
 @pytest.mark.parametrize("newer", [True, False])
 def test_draining_sends_the_newest_first_and_comes_back_to_what_was_under_way(machine: Machine, *, newer: bool) -> None:
-    """What is left of the time may do for the small last generation, and not for the large one before it."""
+    """C29: what is left of the time may do for the small last generation, and not for the large one before it."""
     machine.configure({**machine.volume(), "connections": 1}, poll_seconds=3600)
     gate = Gate("*-g000001-*/files/a.bin")
     with inside(machine, opener=gated(gate)) as running:

@@ -120,6 +120,11 @@ def test_what_is_held_for_another_reason_stays_and_says_so() -> None:
     assert rules(plan, gen(1, 100)) == {Rule.PINNED}
 
 
+def test_the_newest_stays_whatever_the_policy_says() -> None:
+    """No configuration can ask for this; a caller that does gets it all the same."""
+    assert kept(apply_policy(chain(100, 200), Policy(keep_last=0, min_generations=0))) == [200]
+
+
 def test_a_minimum_stays_whatever_else_is_said() -> None:
     assert kept(apply_policy(chain(100, 200, 300), Policy(keep_last=1, min_generations=2))) == [200, 300]
 

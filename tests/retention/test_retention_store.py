@@ -388,12 +388,14 @@ def test_a_list_that_names_the_newest_or_what_was_resumed_from_is_not_followed(m
     """The store protects them by itself, whatever somebody wrote down."""
     replicated(machine)
     store = RunStore(machine.root)
+    Replicator(machine.config).restore(RestoreRequest(generation=store.generations()[-1].id))
+    publish(machine.root, 110, SIZE)
     lineage = store.lineage()
     assert lineage is not None
     everything = tuple(ReleasedGeneration(generation=str(one.id), reason="") for one in store.generations())
     write_released(store.local, Released(run_uid=lineage.run_uid, generations=everything))
     make_room(bench_of(machine.root), Disk(machine.root, 0))
-    assert ids(machine) == [400]
+    assert ids(machine) == [100, 110]
 
 
 def test_publishing_makes_room_first_and_warns_where_it_cannot(

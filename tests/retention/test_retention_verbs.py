@@ -196,11 +196,15 @@ def test_destroy_wants_the_name_and_the_danger(project: Project, tmp_path: Path)
 def test_destroy_retires_before_it_deletes_and_takes_the_log_last(project: Project, tmp_path: Path) -> None:
     """Read at any moment, the log names nothing that is not there."""
     run = tmp_path / "volume" / RUN
+    (run / "receipts").mkdir()
+    (run / "receipts" / "of-a-writer.json").write_bytes(b"{}")
     seen: list[tuple[int, int]] = []
+    deleted: list[str] = []
 
     class Watching(VolumeTier):
         def delete(self, key: Key) -> None:
             super().delete(key)
+            deleted.append(key)
             view = Logbook(VolumeTier("reader", tmp_path / "volume"), REMOTE).read()
             seen.append((len(view.live), len(list(run.glob("generations/*"))) if run.exists() else 0))
 
@@ -210,6 +214,8 @@ def test_destroy_retires_before_it_deletes_and_takes_the_log_last(project: Proje
     )
     clearing.destroy(RUN, apply=True)
     assert {count for count, _ in seen} == {0}
+    entries = [key for key in deleted if key.startswith(REMOTE.log_prefix)]
+    assert deleted[-len(entries) :] == entries == sorted(entries)
     folders = [left for _, left in seen]
     assert folders == sorted(folders, reverse=True)
     assert not run.exists()
