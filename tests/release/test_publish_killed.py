@@ -1,4 +1,4 @@
-"""kill -9 in the middle of publishing, at every side effect: nothing is half visible, and the next run ends it."""
+"""kill -9 in the middle of publishing: nothing is half visible, and the next run ends it."""
 
 import os
 import shutil
@@ -107,6 +107,11 @@ def after_each(points: tuple[Point, ...], *words: str) -> list[int]:
     ]
 
 
+def spread(numbers: list[int]) -> list[int]:
+    """Return the first two, the last six, and every third between: most of a publication is one file after another."""
+    return sorted({*numbers[:2], *numbers[2:-6:3], *numbers[-6:]})
+
+
 def test_a_folder_appears_whole_or_not_at_all(memory: Path, zygote: Zygote) -> None:
     def case(name: str) -> tuple[Path, Path, Scene]:
         root = memory / name
@@ -118,7 +123,7 @@ def test_a_folder_appears_whole_or_not_at_all(memory: Path, zygote: Zygote) -> N
     calm = run(zygote, stage)
     assert calm.per_kind()["fsync"] >= 16
     assert calm.per_kind()["rename"] == 1
-    for number in after_each(calm.points):
+    for number in spread(after_each(calm.points)):
         stage, target, scene = case(str(number))
         killed = run(zygote, stage, kill_at=number)
         assert killed.killed
@@ -154,7 +159,7 @@ def test_a_tier_holds_a_whole_release_or_none(memory: Path, zygote: Zygote) -> N
     stage, volume, _ = case("calm")
     calm = run(zygote, stage, kinds=["remote"], volume=str(volume))
     assert len([point for point in calm.points if point.what.startswith("release ")]) >= 30
-    for number in after_each(calm.points):
+    for number in spread(after_each(calm.points)):
         stage, volume, scene = case(str(number))
         killed = run(zygote, stage, kill_at=number, kinds=["remote"], volume=str(volume))
         assert killed.killed
