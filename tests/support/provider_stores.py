@@ -63,6 +63,14 @@ class Unhurried(SystemClock):
         return 60.0 * next(self._minutes)
 
 
+class Hurried(SystemClock):
+    """A store's clock by which no time passes between any two looks: every second write to a key comes too soon."""
+
+    def monotonic(self) -> float:
+        """Seconds, always the same."""
+        return 1.0
+
+
 def scaled(behaviour: Behaviour) -> Behaviour:
     """Return the behaviour with small parts."""
     return replace(behaviour, min_part=SMALL)

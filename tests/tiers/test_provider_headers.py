@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import pytest
 from support.emulated import s3_client
-from support.provider_stores import SMALL, Unhurried, emulated, opened, spec_for
+from support.provider_stores import SMALL, Hurried, Unhurried, emulated, opened, spec_for
 from support.seaweed import BUCKET
 
 from replicate.config import MIB
@@ -157,7 +157,7 @@ def test_r2_takes_what_we_send_over_tls(tmp_path: Path) -> None:
 
 def test_r2_one_write_a_second_to_a_key_is_waited_for() -> None:
     """The store names no time; the profile does."""
-    with emulated(R2) as emulator, opened(emulator, "r2") as tier:
+    with emulated(R2, clock=Hurried()) as emulator, opened(emulator, "r2") as tier:
         tier.put(KEY, BytesBody(b"one"))
         with pytest.raises(TierUnavailable) as caught:
             tier.put(KEY, BytesBody(b"two"))

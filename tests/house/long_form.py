@@ -1,0 +1,31 @@
+"""A pytest plugin: the long form, that `scripts/test --all` runs and CI leaves out to stay within its time.
+
+Each of them has a shorter sister that CI runs: another mode of the same suite, or another store.
+"""
+
+import re
+
+import pytest
+
+LONG = re.compile(
+    r"tests/tiers/test_s3_emulator_(signing|bytes|objects|buckets|uploads|faults)\.py"
+    r"|tests/tiers/test_s3_emulator_conformance\.py.*(tls|TLS|Tls)"
+    r"|tests/tiers/test_s3_leaks\.py"
+    r"|tests/tiers/test_volume_direct\.py::TestKilled.*object mount"
+    r"|tests/tiers/test_fsspec_writes\.py.*memory_is_bounded"
+    r"|tests/tiers/test_probe_s3\.py::test_dialects"
+    r"|tests/hub/"
+    r"|tests/crash/test_(kinds|retention|copy)_killed\.py"
+    r"|tests/retention/test_retention_s3\.py"
+    r"|tests/flows/test_tier_kinds\.py.*(ceph|generic|local|memory)"
+    r"|tests/release/test_(scan_hostile|release_hostile|publish_hub_faults|publish_token|verify_release_sandbox)\.py"
+    r"|tests/release/test_(auth_fields|weights_reading|scan_secrets|prepare_refusals|publish_killed)\.py"
+    r"|tests/release/test_release_canaries\.py.*\[(moe|adapter|llama)\]"
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark them."""
+    for item in items:
+        if LONG.search(item.nodeid):
+            item.add_marker(pytest.mark.long)
