@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from replicate.errors import ConfigInvalid
-from replicate.layout import LocalRun, RunName, run_name
+from replicate.layout import LocalRun, RemoteRun, RunName, run_name
 
 FILE_NAME = "ckptier.toml"
 MIB = 1024 * 1024
@@ -134,6 +134,11 @@ class Config(Section):
     def local(self) -> LocalRun:
         """Where this run's local generations lie."""
         return LocalRun(self.base / self.store / self.run)
+
+    @property
+    def remote(self) -> RemoteRun:
+        """Where this run lies on every tier, and whose entries count there."""
+        return RemoteRun(self.run)
 
     @property
     def state(self) -> Path:

@@ -129,7 +129,7 @@ class Copying:
         self._clock = clock
         self._stop = stop
         self._opener = opener
-        self._remote = RemoteRun(config.run)
+        self._remote = config.remote
 
     def preview(self) -> CopyReport:
         """Say what a copy would do, from what the tiers hold now; changes nothing and takes no lock.

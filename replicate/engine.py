@@ -32,7 +32,7 @@ from replicate.generation.local import LocalGeneration, scan_generations
 from replicate.generation.staging import STAGED
 from replicate.generation.store import RunStore
 from replicate.keeper import unwanted_by
-from replicate.layout import GenerationId, RemoteRun
+from replicate.layout import GenerationId
 from replicate.log import LogView
 from replicate.manifest import GenerationRecord
 from replicate.opening import Opener, default_opener, open_configured, probed_opener
@@ -81,7 +81,7 @@ class Replicator:
         self.clock = clock or SystemClock()
         self._plain_opener = opener
         self._opener = probed_opener(self.config, opener)
-        self._remote = RemoteRun(config.run)
+        self._remote = config.remote
         self._stop = threading.Event()
 
     @property
@@ -191,7 +191,7 @@ class Replicator:
                 price = restore_price(self.config, request, tiers, self.clock.now())
                 options = replace(options or RestoreOptions(), price=price)
             return restore(
-                request, tiers, self.config.local, self.clock, run=self.config.run, options=options, dry_run=dry_run
+                request, tiers, self.config.local, self.clock, remote=self._remote, options=options, dry_run=dry_run
             )
 
     def _seal_staged(self) -> None:

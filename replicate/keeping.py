@@ -14,7 +14,6 @@ from replicate.errors import CkptierError, Fenced, from_tier_error
 from replicate.generation.disk import read_document
 from replicate.generation.lineage import read_lineage
 from replicate.generation.local import scan_generations
-from replicate.layout import RemoteRun
 from replicate.manifest import parse
 from replicate.opening import Opener, default_opener, open_configured
 from replicate.plan import LocalFact
@@ -42,7 +41,7 @@ class Keeping:
     def __init__(self, config: Config, *, clock: Clock | None = None, opener: Opener = default_opener) -> None:
         self.config = config
         self.clock = clock or SystemClock()
-        self.remote = RemoteRun(config.run)
+        self.remote = config.remote
         self.stop = threading.Event()
         self._opener = opener
 

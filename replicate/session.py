@@ -32,7 +32,7 @@ from replicate.generation.local import LocalGeneration, scan_generations
 from replicate.generation.locks import Flock
 from replicate.generation.store import RunStore
 from replicate.keeper import Keeper, Tended
-from replicate.layout import GenerationId, RemoteRun
+from replicate.layout import GenerationId
 from replicate.logwriter import LogWriter
 from replicate.manifest import GenerationRecord
 from replicate.opening import Opener, open_configured, require_fencing
@@ -288,7 +288,7 @@ class Session:
         self._replications[name] = Replication(
             log=LogWriter(
                 tier=tier,
-                remote=RemoteRun(self.config.run),
+                remote=self.config.remote,
                 tracker=self.tracker,
                 clock=self.clock,
                 writer=f"{socket.gethostname()}:{os.getpid()}",

@@ -21,7 +21,6 @@ import os
 import ssl
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from inspect import getattr_static
 from types import MappingProxyType
@@ -37,6 +36,7 @@ from tiers.errors import (
     TierUnavailable,
     Unsupported,
 )
+from tiers.failures import retry_after
 from tiers.fsspec_vendors import CLASSES, S3_CODES, Verdict
 from tiers.volume_errnos import ERRNO_TABLE
 
@@ -115,7 +115,7 @@ def judge(error: BaseException, *, operation: str) -> Finding:
         verdict = Verdict(ObjectExists, _TAKEN)
     elif operation != "create" and verdict.error is ObjectExists:
         verdict = Verdict(Unsupported, _NAMES)  # an object stands where a folder would have to
-    return Finding(verdict, _describe(chain), _retry_after(headers))
+    return Finding(verdict, _describe(chain), retry_after(headers))
 
 
 def translate(error: BaseException, *, tier: str, operation: str, key: str) -> TierError:
@@ -202,18 +202,6 @@ def _headers(error: BaseException) -> Mapping[str, str]:
     else:
         found = getattr(response, "headers", None) or getattr(error, "headers", None)
     return {str(name).lower(): str(value) for name, value in found.items()} if hasattr(found, "items") else {}
-
-
-def _retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the store asks to wait; a date is measured against the store's own clock."""
-    value = headers.get("retry-after", "").strip()
-    if value.isdecimal():
-        return float(value)
-    try:
-        until, now = parsedate_to_datetime(value), parsedate_to_datetime(headers.get("date", ""))
-        return max(0.0, (until - now).total_seconds())
-    except (TypeError, ValueError):  # absent, malformed, or one of the two without a zone
-        return None
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

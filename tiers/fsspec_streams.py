@@ -1,14 +1,14 @@
 """What goes to an fsspec filesystem and what comes back, each watched; and who holds a connection."""
 
-import io
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 from tiers.bodies import Body
-from tiers.checks import CHUNK, body_chunks
+from tiers.checks import body_chunks
 from tiers.errors import TierError
 from tiers.fsspec_backends import Backend, Source
+from tiers.streams import ReadStream
 
 
 class SentBody:
@@ -102,7 +102,7 @@ def _close(backend: Backend) -> None:
         backend.close()
 
 
-class RangeStream(io.RawIOBase):
+class RangeStream(ReadStream):
     """Exactly ``length`` bytes of an object from ``start``; ending early is an error, never EOF.
 
     ``window``: bytes that are asked for at a time.  ``translated`` makes a tier's error of
@@ -128,10 +128,6 @@ class RangeStream(io.RawIOBase):
         self._release = release
         self._buffer = memoryview(b"")
 
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
     def read(self, size: int | None = -1, /) -> bytes:
         """Read up to ``size`` bytes, or all that are left."""
         if self.closed:
@@ -142,17 +138,6 @@ class RangeStream(io.RawIOBase):
             self._fill()
         data, self._buffer = bytes(self._buffer[:size]), self._buffer[size:]
         return data
-
-    def readall(self) -> bytes:
-        """Read all that is left."""
-        return b"".join(iter(lambda: self.read(CHUNK), b""))
-
-    def readinto(self, buffer: "memoryview[int] | bytearray", /) -> int:  # type: ignore[override]
-        """Fill the start of ``buffer``; 0 at the end."""
-        view = memoryview(buffer).cast("B")
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
 
     def close(self) -> None:
         """Release the file and what it was read through."""

@@ -45,8 +45,9 @@ from tiers.bodies import Body, BytesBody
 from tiers.checks import body_chunks, is_key, key_components
 from tiers.clock import Clock, SystemClock
 from tiers.errors import IntegrityError, ObjectNotFound, Unsupported
+from tiers.failures import Where
 from tiers.hub_commits import Committer
-from tiers.hub_errors import HubFailure, Where, mapped
+from tiers.hub_errors import HubFailure, mapped
 from tiers.hub_http import PROGRESS_TIMEOUT, HubClient, Patience
 from tiers.hub_lfs import LargeFiles
 from tiers.hub_queue import LINGER, Change, CommitQueue, Kind

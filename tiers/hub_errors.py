@@ -14,7 +14,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from http import HTTPStatus
-from typing import Any
 
 from tiers.errors import (
     AccessDenied,
@@ -25,6 +24,7 @@ from tiers.errors import (
     TierUnavailable,
     Unsupported,
 )
+from tiers.failures import Where
 from tiers.hub_sdk import errors as hub
 from tiers.hub_sdk import httpx2
 
@@ -52,19 +52,6 @@ class Verdict:
 
     error: type[TierError]
     hint: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
-    """What an error is about."""
-
-    tier: str
-    operation: str
-    key: str
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields that every TierError takes."""
-        return {"tier": self.tier, "operation": self.operation, "key": self.key}
 
 
 TableKey = tuple[Surface, int] | str | int | type[BaseException]

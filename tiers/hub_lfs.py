@@ -21,7 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from tiers.bodies import Body
 from tiers.checks import body_chunks
 from tiers.errors import IntegrityError, TierUnavailable
-from tiers.hub_errors import HubFailure, Surface, Verdict, Where, of_answer, strange
+from tiers.failures import Where
+from tiers.hub_errors import HubFailure, Surface, Verdict, of_answer, strange
 from tiers.hub_http import HubClient
 from tiers.hub_repo import BRANCH
 

@@ -1,17 +1,17 @@
 """What comes back from the Hub and its storage: exactly the bytes that were asked for, or an error."""
 
-import io
 import re
 from collections.abc import Iterator
 from http import HTTPStatus
 from typing import BinaryIO, cast
 
 from tiers.errors import IntegrityError, TierUnavailable
-from tiers.hub_errors import Where, of_exception
+from tiers.failures import Where
+from tiers.hub_errors import of_exception
 from tiers.hub_repo import Opened
 from tiers.hub_sdk import LIBRARY_ERRORS, httpx2
+from tiers.streams import ReadStream
 
-_CHUNK = 1 << 20
 _BROKEN: tuple[type[Exception], ...] = (*LIBRARY_ERRORS, OSError)
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 _MISBEHAVES = "the Hub, or a proxy in between, is misbehaving: check endpoint_url"
@@ -69,7 +69,7 @@ def _compare_sizes(stored: int | None, linked: int | None, where: Where) -> None
         raise IntegrityError(message, **where.fields(), hint="the object was never whole: do not use it")
 
 
-class HubStream(io.RawIOBase):
+class HubStream(ReadStream):
     """``left`` bytes of an answer after ``skip``; ending early is TierUnavailable, and what is too much is not read."""
 
     def __init__(self, response: httpx2.Response, *, skip: int, left: int | None, where: Where) -> None:
@@ -81,26 +81,11 @@ class HubStream(io.RawIOBase):
         self._left = left
         self._where = where
 
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
     def read(self, size: int | None = -1, /) -> bytes:
         """Read up to ``size`` bytes, or all that are left."""
         if size is None or size < 0:
-            return b"".join(iter(lambda: self._take(_CHUNK), b""))
+            return self.readall()
         return self._take(size)
-
-    def readall(self) -> bytes:
-        """Read all that is left."""
-        return self.read(-1)
-
-    def readinto(self, buffer: object, /) -> int:
-        """Fill the start of ``buffer``; 0 at the end."""
-        view = memoryview(cast("bytearray", buffer)).cast("B")
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
 
     def close(self) -> None:
         """Release the connection."""

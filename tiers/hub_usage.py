@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from tiers.clock import Clock, SystemClock
+from tiers.failures import Where
 from tiers.hub import client_for
-from tiers.hub_errors import Where, mapped
+from tiers.hub_errors import mapped
 from tiers.hub_http import HubClient
 from tiers.hub_lfs import LargeFiles
 from tiers.hub_repo import HubRepo

@@ -3,7 +3,6 @@
 This is also the one place that announces remote calls to :mod:`tiers.effects`.
 """
 
-import io
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from typing import BinaryIO, cast
 from tiers.bodies import Body
 from tiers.effects import Effect, effect
 from tiers.protocol import Capabilities, Key, ObjectInfo, ObjectPage, Part, PartPage, Tier, Upload
+from tiers.streams import ReadStream
 
 
 class BillingClass(StrEnum):
@@ -221,16 +221,13 @@ class MeteredTier:
             self._meter.request(verb, outcome, bytes_up)
 
 
-class _CountingStream(io.RawIOBase):
+class _CountingStream(ReadStream):
     """A stream whose bytes are counted as they are read."""
 
     def __init__(self, stream: BinaryIO, received: Callable[[int], None]) -> None:
         super().__init__()
         self._stream = stream
         self._received = received
-
-    def readable(self) -> bool:
-        return True
 
     def read(self, size: int | None = -1, /) -> bytes:
         data = self._stream.read(-1 if size is None else size)
@@ -239,12 +236,6 @@ class _CountingStream(io.RawIOBase):
 
     def readall(self) -> bytes:
         return self.read(-1)
-
-    def readinto(self, buffer: object, /) -> int:
-        view = memoryview(cast("bytearray", buffer)).cast("B")
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
 
     def close(self) -> None:
         if not self.closed:

@@ -17,6 +17,7 @@ from tiers.bodies import Body
 from tiers.clock import Clock
 from tiers.errors import TierUnavailable
 from tiers.protocol import Capabilities, Key, ObjectInfo, ObjectPage, Part, PartPage, Tier, Upload
+from tiers.streams import ReadStream
 
 _log = logging.getLogger(__name__)
 
@@ -333,7 +334,7 @@ class _PacedReader(io.RawIOBase):
         super().close()
 
 
-class _PacedStream(io.RawIOBase):
+class _PacedStream(ReadStream):
     """A stream whose reads take a slot, and whose bytes are paid for before they are handed out."""
 
     def __init__(self, stream: BinaryIO, gate: Gate, bandwidth: Bandwidth | None, tier: str, key: str) -> None:
@@ -344,9 +345,6 @@ class _PacedStream(io.RawIOBase):
         self._tier = tier
         self._key = key
 
-    def readable(self) -> bool:
-        return True
-
     def read(self, size: int | None = -1, /) -> bytes:
         if size is None or size < 0:
             return self.readall()
@@ -355,15 +353,6 @@ class _PacedStream(io.RawIOBase):
             data = self._stream.read(wanted)
         _pay(self._bandwidth, len(data), self._tier, "open", self._key)
         return data
-
-    def readall(self) -> bytes:
-        return b"".join(iter(lambda: self.read(1 << 20), b""))
-
-    def readinto(self, buffer: object, /) -> int:
-        view = memoryview(cast("bytearray", buffer)).cast("B")
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
 
     def close(self) -> None:
         if not self.closed:

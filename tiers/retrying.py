@@ -9,7 +9,6 @@ All requests of a tier draw on one budget of retries.  A store that is down, or 
 is asked once by each request and not six times.
 """
 
-import io
 import random
 import threading
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from tiers.bodies import Body
 from tiers.clock import Clock
 from tiers.errors import IntegrityError, TierError, TierUnavailable
 from tiers.protocol import Capabilities, Key, ObjectInfo, ObjectPage, Part, PartPage, Tier, Upload
+from tiers.streams import ReadStream
 
 Result = TypeVar("Result")
 
@@ -233,7 +233,7 @@ class RetryingTier:
             return self._retry(act)
 
 
-class _ResumingStream(io.RawIOBase):
+class _ResumingStream(ReadStream):
     """A stream that is opened again at the byte it had reached.
 
     ``length`` is what was asked for, None meaning to the end.  Progress renews the
@@ -249,9 +249,6 @@ class _ResumingStream(io.RawIOBase):
         self._length = length
         self._patience = patience
         self._position = 0
-
-    def readable(self) -> bool:
-        return True
 
     def read(self, size: int | None = -1, /) -> bytes:
         """Return up to ``size`` bytes, empty only at the end; all that is left where it is None or negative."""
@@ -270,16 +267,6 @@ class _ResumingStream(io.RawIOBase):
                 self._position += len(data)
                 self._patience.progressed()
             return data
-
-    def readall(self) -> bytes:
-        """Return all that is left."""
-        return b"".join(iter(lambda: self.read(1 << 20), b""))
-
-    def readinto(self, buffer: object, /) -> int:
-        view = memoryview(cast("bytearray", buffer)).cast("B")
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
 
     def close(self) -> None:
         if not self.closed:

@@ -22,6 +22,7 @@ from tiers.bodies import Body, BytesBody
 from tiers.checks import check_part_set, check_part_size, check_upload, key_components
 from tiers.clock import SystemClock
 from tiers.errors import IntegrityError, ObjectExists, ObjectNotFound, TierError, TierUnavailable, Unsupported
+from tiers.failures import Where
 from tiers.opening import BadTierUrl, TierSpec
 from tiers.pacing import KeySpacing
 from tiers.profiles import Profile, choose_profile, corrected
@@ -43,7 +44,7 @@ from tiers.s3_errors import answer_code
 from tiers.s3_reading import advance, attested, compare, object_page, part_page, required
 from tiers.s3_sdk import ClientError
 from tiers.s3_storage import STANDARD, Storage, storage_of
-from tiers.s3_streams import DigestedBody, SentBody, Where, object_stream, range_header
+from tiers.s3_streams import DigestedBody, SentBody, object_stream, range_header
 from tiers.s3_watchdog import Limits
 
 if TYPE_CHECKING:

@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, TypeVar
 
 from tiers.clock import Clock, SystemClock
 from tiers.errors import AccessDenied, TierError, TierUnavailable
+from tiers.failures import Where
 from tiers.pacing import on_the_way
 from tiers.profiles import Profile
 from tiers.s3_client import identity_of
 from tiers.s3_errors import SDK_FAILURES, answer_code, translate
 from tiers.s3_sdk import ClientError
 from tiers.s3_setup import equip
-from tiers.s3_streams import WatchedRead, Where
+from tiers.s3_streams import WatchedRead
 from tiers.s3_watchdog import WATCHDOG, Limits, Transfer, Watchdog
 
 if TYPE_CHECKING:

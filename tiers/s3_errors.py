@@ -10,7 +10,6 @@ import os
 import ssl
 from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from typing import Any
 
 import urllib3.exceptions
@@ -25,6 +24,7 @@ from tiers.errors import (
     TierUnavailable,
     Unsupported,
 )
+from tiers.failures import retry_after
 from tiers.s3_sdk import BotoCoreError, ClientError, ResponseParserError
 from tiers.s3_sdk import exceptions as sdk
 
@@ -244,18 +244,6 @@ def answer_code(error: sdk.ClientError) -> tuple[str, int]:
     """Return the S3 code (the status as text where there is none) and the HTTP status."""
     code, status, _headers = _answer(error)
     return code, status
-
-
-def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds that the store asks to wait; a date is measured against the store's own clock."""
-    value = headers.get("retry-after", "").strip()
-    if value.isdecimal():
-        return float(value)
-    try:
-        until, now = parsedate_to_datetime(value), parsedate_to_datetime(headers.get("date", ""))
-        return max(0.0, (until - now).total_seconds())
-    except (TypeError, ValueError):  # absent, malformed, or one of the two without a zone
-        return None
 
 
 def _answer(error: sdk.ClientError) -> tuple[str, int, Mapping[str, str]]:

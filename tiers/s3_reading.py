@@ -7,9 +7,9 @@ from typing import Any
 
 from tiers.checks import is_key
 from tiers.errors import IntegrityError, TierUnavailable
+from tiers.failures import Where
 from tiers.profiles import Profile
 from tiers.protocol import Key, ObjectInfo, ObjectPage, Part, PartPage
-from tiers.s3_streams import Where
 
 _CHECKSUM = re.compile(r"([A-Za-z0-9+/]{43}=)(?:-\d+)?")
 _MISBEHAVES = "the store is misbehaving: check profile and endpoint_url"

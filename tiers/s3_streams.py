@@ -5,33 +5,21 @@ import io
 import re
 from collections.abc import Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from typing import Any, BinaryIO, Protocol, cast
 
 from tiers.bodies import Body
 from tiers.errors import IntegrityError, TierError, TierUnavailable
+from tiers.failures import Where
 from tiers.pacing import on_the_way
 from tiers.s3_errors import SDK_FAILURES
 from tiers.s3_watchdog import STEP, Limits, Phase, Transfer, Watchdog, current_transfer
+from tiers.streams import ReadStream
 
 SKIP_CHUNK = 1 << 20
 _MISBEHAVES = "the store is misbehaving: check profile and endpoint_url"
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Where:
-    """What an error is about."""
-
-    tier: str
-    operation: str
-    key: str
-
-    def fields(self) -> dict[str, Any]:
-        """Return the fields that every TierError takes."""
-        return {"tier": self.tier, "operation": self.operation, "key": self.key}
 
 
 class SentBody:
@@ -140,7 +128,7 @@ class WatchedRead:
         return data
 
 
-class ObjectStream(io.RawIOBase):
+class ObjectStream(ReadStream):
     """Exactly ``length`` bytes of an answer after ``skip``; ending early is TierUnavailable."""
 
     def __init__(
@@ -153,28 +141,13 @@ class ObjectStream(io.RawIOBase):
         self._left = length
         self._where = where
 
-    def readable(self) -> bool:
-        """Return True."""
-        return True
-
     def read(self, size: int | None = -1) -> bytes:
         """Read up to ``size`` bytes, or all that are left."""
         if self._skip:
             self._skip_start()
         if size is None or size < 0:
-            return b"".join(iter(lambda: self._take(min(self._left, SKIP_CHUNK)), b""))
+            return self.readall()
         return self._take(min(self._left, size))
-
-    def readall(self) -> bytes:
-        """Read all that is left."""
-        return self.read(-1)
-
-    def readinto(self, buffer: "memoryview[int] | bytearray") -> int:  # type: ignore[override]
-        """Fill the start of ``buffer``; 0 at the end."""
-        view = memoryview(buffer).cast("B")
-        data = self.read(len(view))
-        view[: len(data)] = data
-        return len(data)
 
     def close(self) -> None:
         """Release the connection."""

@@ -7,7 +7,6 @@ from fnmatch import fnmatchcase
 from replicate.config import Config, TierConfig
 from replicate.costing.flow import position_in, price_restore
 from replicate.errors import CkptierError
-from replicate.layout import RemoteRun
 from replicate.manifest import GenerationRecord
 from replicate.priced import Priced
 from replicate.requests import Fetching, Stored
@@ -46,7 +45,7 @@ def _record(config: Config, plan: RestorePlan, best: Candidate, tiers: Sequence[
         return None
     first = best.replicas[0]
     tier = next(tier for tier in tiers if tier.name == first.tier)
-    return read_manifest(tier, RemoteRun(config.run), plan.run_uid or "", first.commit).record()
+    return read_manifest(tier, config.remote, plan.run_uid or "", first.commit).record()
 
 
 def _fetching(

@@ -29,13 +29,13 @@ def main(arguments: list[str]) -> int:
     except ImportError as error:
         sys.stderr.write(f"torch cannot be imported: {error}\n")
         return NO_TORCH
-    _limit(request["memory_bytes"], request["cpu_seconds"])
+    limit(request["memory_bytes"], request["cpu_seconds"])
     fault = next((fault for file in request["files"] if (fault := _fault(file))), "")
     sys.stdout.write(json.dumps({"fault": fault}) + "\n")
     return 0
 
 
-def _limit(allowance: int, cpu_seconds: int) -> None:
+def limit(allowance: int, cpu_seconds: int) -> None:
     """Allow ``allowance`` bytes on top of what is in use now, no core file and no write to any file."""
     address, data = _in_use()
     _lower(resource.RLIMIT_AS, address + allowance)

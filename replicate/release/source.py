@@ -110,8 +110,8 @@ def fetch(
     with ExitStack() as stack:
         opened = open_configured(settings, opener, clock, Meter(), threading.Event())
         stack.callback(opened.close)
-        report = restore(request, [opened], config.local, clock, run=config.run)
-        manifest = _manifest(report, opened, RemoteRun(config.run))
+        report = restore(request, [opened], config.local, clock, remote=config.remote)
+        manifest = _manifest(report, opened, config.remote)
     record = manifest.record()
     return SourceGeneration(
         id=record.generation, record=record, record_bytes=manifest.generation_bytes, files=scratch / _FILES

@@ -1,6 +1,7 @@
 """Wiring of the release commands: one function a verb, each a short path from files to a report."""
 
 import getpass
+import json
 import socket
 import tomllib
 from collections.abc import Iterator
@@ -176,8 +177,7 @@ def load_waivers(path: Path) -> tuple[Waiver, ...]:
 
 
 def _as_json(document: object) -> str:
-    import json  # noqa: PLC0415 - TOML's times have to be told as text
-
+    """Return TOML as JSON: its times have to be told as text."""
     return json.dumps(document, default=lambda value: value.isoformat())
 
 

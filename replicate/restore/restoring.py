@@ -20,7 +20,7 @@ from replicate.errors import (
 )
 from replicate.generation.lineage import RestoredFrom
 from replicate.generation.reading import reading
-from replicate.layout import GenerationId, LocalRun, RemoteRun, RunName
+from replicate.layout import GenerationId, LocalRun, RemoteRun
 from replicate.log import LogState
 from replicate.logbook import Logbook
 from replicate.manifest import GenerationRecord, SealedFile
@@ -103,7 +103,7 @@ def restore(
     local: LocalRun,
     clock: Clock,
     *,
-    run: RunName,
+    remote: RemoteRun,
     options: RestoreOptions | None = None,
     dry_run: bool = False,
 ) -> RestoreReport:
@@ -113,7 +113,9 @@ def restore(
     names one: the new attempt has to be above all that are known.
     """
     try:
-        return _restore(request, tiers, local, clock, run=run, options=options or RestoreOptions(), dry_run=dry_run)
+        return _restore(
+            request, tiers, local, clock, remote=remote, options=options or RestoreOptions(), dry_run=dry_run
+        )
     except OSError as error:
         raise disk_failure(error, request.to or local.root, "restoring") from error
 
@@ -124,7 +126,7 @@ def _restore(
     local: LocalRun,
     clock: Clock,
     *,
-    run: RunName,
+    remote: RemoteRun,
     options: RestoreOptions,
     dry_run: bool,
 ) -> RestoreReport:
@@ -132,7 +134,6 @@ def _restore(
     directory = DirectoryTarget.at(request.to, local) if request.to is not None else None
     if directory is not None:
         directory.prepare()
-    remote = RemoteRun(run)
     holdings = read_holdings(local) if directory is None else _readable_holdings(local)
     answers = ask(tiers, remote, thorough=True)
     plan = plan_restore(request, answers, holdings.held)
@@ -140,7 +141,7 @@ def _restore(
         unchanged = _unchanged(plan, holdings, directory.path if directory else local.root, dry_run=dry_run)
         priced = dry_run and plan.outcome is Outcome.RESTORE
         return replace(unchanged, money=options.price(plan, answers, holdings)) if priced else unchanged
-    target: Target = directory or StoreTarget(local=local, clock=clock, run=run, run_uid=_uid(plan), plan=plan)
+    target: Target = directory or StoreTarget(local=local, clock=clock, run=remote.run, run_uid=_uid(plan), plan=plan)
     job = _Restoration(
         request=request,
         tiers={tier.name: tier for tier in tiers},

@@ -10,27 +10,16 @@ import pytest
 from flows.machines import Place
 from support.fsspec_tiers import s3fs_spec, serve
 from support.hub_tiers import REPO, hub_site
+from support.provider_stores import Unhurried
 from support.seaweed import ACCESS_KEY, BUCKET, SECRET_KEY, SeaweedServer
 
 from replicate.config import TierConfig
-from tiers.clock import SystemClock
 from tiers.testing.s3_emulator import AWS, CEPH_RGW, GENERIC, R2, Behaviour, Credentials, S3Emulator
 
 _prefixes = itertools.count(1)
 Settings = Mapping[str, object]
 """What a [[tier]] says, but for its name; ``url`` without a prefix."""
 Kind = Callable[[Path, SeaweedServer], AbstractContextManager["Running"]]
-
-
-class UnhurriedClock(SystemClock):
-    """A store's clock by which a minute passes between any two looks: no write comes too soon after another."""
-
-    def __init__(self) -> None:
-        self._minutes = itertools.count()
-
-    def monotonic(self) -> float:
-        """Return a minute more."""
-        return 60.0 * next(self._minutes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +60,7 @@ def _emulated(behaviour: Behaviour) -> Kind:
     @contextmanager
     def emulator(_folder: Path, _seaweed: SeaweedServer) -> Iterator[Running]:
         known = Credentials(access_key=ACCESS_KEY, secret_key=SECRET_KEY)
-        with S3Emulator(behaviour, buckets=(BUCKET,), credentials=[known], clock=UnhurriedClock()) as running:
+        with S3Emulator(behaviour, buckets=(BUCKET,), credentials=[known], clock=Unhurried()) as running:
             settings = {
                 "url": f"s3://{BUCKET}/kinds",
                 "endpoint_url": running.endpoint_url,

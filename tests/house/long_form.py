@@ -9,7 +9,6 @@ import pytest
 
 LONG = re.compile(
     r"tests/tiers/test_s3_emulator_(signing|bytes|objects|buckets|uploads|faults)\.py"
-    r"|tests/tiers/test_s3_emulator_conformance\.py.*(tls|TLS|Tls)"
     r"|tests/tiers/test_s3_leaks\.py"
     r"|tests/tiers/test_volume_direct\.py::TestKilled.*object mount"
     r"|tests/tiers/test_fsspec_writes\.py.*memory_is_bounded"

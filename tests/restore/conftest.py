@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from support.commits import RUN, Restore, Writer
 
-from replicate.layout import LocalRun
+from replicate.layout import LocalRun, RemoteRun
 from replicate.restore import RestoreOptions, RestoreReport, RestoreRequest, restore
 from tiers.memory import MemoryTier
 from tiers.protocol import Tier
@@ -42,6 +42,6 @@ def run_restore(local: LocalRun, clock: ManualClock) -> Restore:
         *tiers: Tier, options: RestoreOptions | None = None, dry_run: bool = False, **request: object
     ) -> RestoreReport:
         wanted = RestoreRequest(**request)  # type: ignore[arg-type]
-        return restore(wanted, tiers, local, clock, run=RUN, options=options, dry_run=dry_run)
+        return restore(wanted, tiers, local, clock, remote=RemoteRun.of(RUN), options=options, dry_run=dry_run)
 
     return run

@@ -157,7 +157,7 @@ CHILD = """
     from pathlib import Path
     from support.commits import RUN, Writer, expected, generation, tree
     from replicate.errors import UsageError
-    from replicate.layout import LocalRun
+    from replicate.layout import LocalRun, RemoteRun
     from replicate.restore import RestoreOptions, RestoreRequest, restore
     from tiers import effects
     from tiers.clock import SystemClock
@@ -187,7 +187,7 @@ CHILD = """
         request = RestoreRequest(to=where / to if to else None)
         tier, local = Tier(writer.tier), LocalRun(where / "runs" / RUN)
         with effects.observing(step):
-            restore(request, [tier], local, SystemClock(), run=RUN, options=RestoreOptions(workers=1))
+            restore(request, [tier], local, SystemClock(), remote=RemoteRun.of(RUN), options=RestoreOptions(workers=1))
         return count
 
     (scratch / "0").mkdir()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.commits import RUN, Made, Writer, expected, flip, generation, tamper, tree
 
 from replicate.errors import CkptierError
-from replicate.layout import LocalRun
+from replicate.layout import LocalRun, RemoteRun
 from replicate.restore import RestoreRequest, restore
 from tiers.memory import MemoryTier
 from tiers.protocol import Key, Tier, walk
@@ -39,7 +39,7 @@ def outcome(tier: Tier, to: Path) -> Made | None:
     """Restore, check that it is exact or nothing, and return what it was."""
     refusal: CkptierError | None = None
     try:
-        report = restore(RestoreRequest(to=to), [tier], LocalRun(to / "none"), ManualClock(), run=RUN)
+        report = restore(RestoreRequest(to=to), [tier], LocalRun(to / "none"), ManualClock(), remote=RemoteRun.of(RUN))
     except CkptierError as error:
         refusal = error
     if refusal is not None:

@@ -6,18 +6,16 @@ a test can assert that it tested something.
 """
 
 import socket
-import struct
 import sys
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from fnmatch import fnmatchcase
 from http.client import HTTPConnection, HTTPException, HTTPResponse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Any, Self
 
-from support.faults import LONGEST_PAUSE, Action, Fault, Fired, Request, When
+from support.faults import LONGEST_PAUSE, Action, Fault, Fired, Request, Schedule, When, hang_up
 from support.s3_operations import classify
 
 HOST = "127.0.0.1"
@@ -46,7 +44,7 @@ class FaultProxy:
         self.fired: list[Fired] = []
         self.broken: list[BaseException] = []
         self._requests: list[Request] = []
-        self._schedule: list[tuple[Fault, list[int]]] = []
+        self._schedule: Schedule[Fault] = Schedule()
         self._lock = threading.Condition()
         self._busy = 0
         self._stop = threading.Event()
@@ -92,8 +90,7 @@ class FaultProxy:
 
     def inject(self, *faults: Fault) -> None:
         """Add faults to the schedule; each fires once, and counts from now."""
-        with self._lock:
-            self._schedule += [(fault, [0]) for fault in faults]
+        self._schedule.add(faults)
 
     def start(self) -> Self:
         """Start listening."""
@@ -125,14 +122,7 @@ class FaultProxy:
 
     def match(self, operation: str, key: str) -> Fault | None:
         """Count a request against the schedule; return the fault whose turn it is."""
-        due: Fault | None = None
-        with self._lock:
-            for fault, seen in self._schedule:
-                if fnmatchcase(operation, fault.operation) and fnmatchcase(key, fault.key):
-                    seen[0] += 1
-                    if seen[0] == fault.nth and due is None:
-                        due = fault
-        return due
+        return self._schedule.match(operation, key)
 
     def begin(self) -> None:
         """Note that a request is in flight."""
@@ -345,11 +335,4 @@ class _Exchange:
 
     def cut(self, *, reset: bool) -> None:
         self.handler.close_connection = True
-        client = self.handler.connection
-        try:
-            if reset:
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            else:
-                client.shutdown(socket.SHUT_WR)
-        except OSError:  # the client was faster
-            return
+        hang_up(self.handler.connection, reset=reset)

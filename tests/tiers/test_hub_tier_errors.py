@@ -19,6 +19,7 @@ from tiers.errors import (
     TierUnavailable,
     Unsupported,
 )
+from tiers.failures import Where
 from tiers.hub import open_hub
 from tiers.hub_errors import (
     DISABLED,
@@ -28,7 +29,6 @@ from tiers.hub_errors import (
     HubFailure,
     Outcome,
     Surface,
-    Where,
     of_answer,
     of_exception,
     retry_after,

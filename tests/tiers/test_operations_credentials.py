@@ -13,6 +13,7 @@ import pytest
 from tiers.bodies import Body, BytesBody
 from tiers.clock import SystemClock
 from tiers.errors import AccessDenied, TierUnavailable
+from tiers.failures import Where
 from tiers.opening import TierSpec, open_tier
 from tiers.profiles import PROFILES, Profile
 from tiers.protocol import Key, ObjectInfo, Part, Tier, Upload
@@ -20,7 +21,6 @@ from tiers.retrying import RetryPolicy
 from tiers.s3 import S3Tier, open_s3
 from tiers.s3_calling import PERHAPS_EVERY, Caller
 from tiers.s3_client import build_client, identity_of
-from tiers.s3_streams import Where
 from tiers.testing import ManualClock, PassThroughTier, content
 from tiers.testing.s3_emulator import AWS, BUCKET, Action, Credentials, Fault, S3Emulator
 

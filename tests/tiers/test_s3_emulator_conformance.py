@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pytest
+from support.provider_stores import Unhurried
 from support.seaweed import ACCESS_KEY, BUCKET, SECRET_KEY
 
-from tiers.clock import SystemClock
 from tiers.profiles import PROFILES, Profile
 from tiers.protocol import Key
 from tiers.s3 import S3Tier
@@ -42,16 +42,6 @@ CASES = [
     for behaviour in (AWS, R2, CEPH_RGW, GCS_INTEROP, B2, RUNPOD, SEAWEED, GENERIC)
     for tls in (False, True)
 ]
-
-
-class UnhurriedClock(SystemClock):
-    """A store's clock by which a minute passes between any two looks: no write comes too soon after another."""
-
-    def __init__(self) -> None:
-        self._minutes = itertools.count()
-
-    def monotonic(self) -> float:
-        return 60.0 * next(self._minutes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +83,7 @@ def open_store(behaviour: Behaviour, *, tls: bool) -> Iterator[Store]:
     known = Credentials(access_key=ACCESS_KEY, secret_key=SECRET_KEY)
     profile = PROFILES[behaviour.name]
     with (
-        S3Emulator(behaviour, buckets=(BUCKET,), credentials=[known], tls=tls, clock=UnhurriedClock()) as emulator,
+        S3Emulator(behaviour, buckets=(BUCKET,), credentials=[known], tls=tls, clock=Unhurried()) as emulator,
         pytest.MonkeyPatch.context() as patch,
     ):
         if emulator.ca_bundle is not None:

@@ -20,7 +20,8 @@ from tiers.errors import (
     TierUnavailable,
     Unsupported,
 )
-from tiers.s3_errors import REFUSED, TABLE, retry_after, translate
+from tiers.failures import retry_after
+from tiers.s3_errors import REFUSED, TABLE, translate
 
 OPERATIONS = (
     *("PutObject", "GetObject", "HeadObject", "ListObjectsV2", "DeleteObject"),

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from tiers.bodies import BytesBody
 from tiers.errors import IntegrityError, TierUnavailable
-from tiers.s3_streams import DigestedBody, SentBody, Where, object_stream, range_header
+from tiers.failures import Where
+from tiers.s3_streams import DigestedBody, SentBody, object_stream, range_header
 from tiers.testing import content
 
 WHERE = Where(tier="store", operation="open", key="a")

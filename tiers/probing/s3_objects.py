@@ -6,11 +6,12 @@ import secrets
 from typing import TYPE_CHECKING, Any
 
 from tiers.errors import IntegrityError, ObjectExists, ObjectNotFound, TierError, TierUnavailable
+from tiers.failures import Where
 from tiers.probing.outcomes import Outcome, Subject, Verdict, no, unknown, whether, yes
 from tiers.probing.racing import ROUNDS, Claim, Round, judge, race
 from tiers.probing.s3_requests import Answer, Store, TwoFaced, brief
 from tiers.probing.scratch import ORDER, SIZE
-from tiers.s3_streams import Where, object_stream
+from tiers.s3_streams import object_stream
 
 if TYPE_CHECKING:
     pass

@@ -9,7 +9,6 @@ import gc
 import importlib
 import json
 import os
-import resource
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -18,13 +17,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from replicate.errors import CapabilityMissing
+from replicate.generation.torch_check import limit
 from replicate.release.verifying.checks import Check, not_done, words
 from replicate.release.verifying.sandbox import Answer, Task, failed_at
 
-_PAGE = resource.getpagesize()
-_STATM = Path("/proc/self/statm")
-_UNKNOWN_BASE = 16 << 30
-"""Bytes assumed to be in use where /proc does not tell."""
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 _REFUSED = frozenset(
     {
@@ -51,7 +47,7 @@ def main(arguments: list[str]) -> int:
             if name in needed:
                 importlib.import_module(name)
     tempfile.gettempdir()  # found by writing to it, which the limits below forbid; it is remembered
-    _limit(request["memory_bytes"], request["cpu_seconds"])
+    limit(request["memory_bytes"], request["cpu_seconds"])
     sys.addaudithook(_refuse_effects)
     for job in request["jobs"]:
         answer = do(Task(job["task"]), job["names"], job["arguments"])
@@ -73,17 +69,6 @@ def _take_stdout(*, silent: bool) -> BinaryIO:
     return replies
 
 
-def _limit(allowance: int, cpu_seconds: int) -> None:
-    """Allow ``allowance`` bytes on top of what is in use now, no core file and no write to any file."""
-    address, data = _in_use()
-    _lower(resource.RLIMIT_AS, address + allowance)
-    _lower(resource.RLIMIT_DATA, data + allowance)
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    _lower(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + cpu_seconds)
-    _lower(resource.RLIMIT_CORE, 0)
-    _lower(resource.RLIMIT_FSIZE, 0)
-
-
 def _refuse_effects(event: str, arguments: tuple[Any, ...]) -> None:
     """Refuse what nothing that loads a model needs.
 
@@ -100,20 +85,6 @@ def _refuse_effects(event: str, arguments: tuple[Any, ...]) -> None:
 def _is_scratch(path: Any) -> bool:
     """Whether a path is in the child's own temporary folder, where libraries make empty caches."""
     return isinstance(path, str) and path.startswith(tempfile.gettempdir() + os.sep) and ".." not in path
-
-
-def _in_use() -> tuple[int, int]:
-    try:
-        pages = _STATM.read_text(encoding="ascii").split()
-    except OSError:
-        return _UNKNOWN_BASE, _UNKNOWN_BASE
-    return int(pages[0]) * _PAGE, int(pages[5]) * _PAGE
-
-
-def _lower(which: int, value: int) -> None:
-    _, hard = resource.getrlimit(which)
-    value = value if hard == resource.RLIM_INFINITY else min(value, hard)
-    resource.setrlimit(which, (value, value))
 
 
 def do(task: Task, names: Sequence[str], arguments: dict[str, Any]) -> Answer:

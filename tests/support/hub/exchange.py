@@ -1,8 +1,6 @@
 """One request and its answer over HTTP, with whatever is scheduled to go wrong on the way."""
 
 import json
-import socket
-import struct
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,7 +8,7 @@ from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from support.faults import Action, Fault, When
+from support.faults import Action, Fault, When, hang_up
 from support.hub import api_content, api_lfs, api_repos
 from support.hub.endpoints import Operation, Route, Surface, classify
 from support.hub.recording import Recorder, Seen
@@ -200,14 +198,7 @@ class Exchange:
     def cut(self, *, reset: bool) -> None:
         """End the connection."""
         self.handler.close_connection = True
-        client = self.handler.connection
-        try:
-            if reset:
-                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            else:
-                client.shutdown(socket.SHUT_WR)
-        except OSError:  # the client was faster
-            return
+        hang_up(self.handler.connection, reset=reset)
 
 
 def _refusal(refused: RefusedError) -> Answer:

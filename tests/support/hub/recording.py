@@ -3,9 +3,8 @@
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 
-from support.faults import LONGEST_PAUSE, Fault, Fired
+from support.faults import LONGEST_PAUSE, Fault, Fired, Schedule
 from support.hub.endpoints import Operation, Surface
 
 SETTLE_LIMIT = 10.0
@@ -37,7 +36,7 @@ class Recorder:
     def __init__(self) -> None:
         self.fired: list[Fired] = []
         self._seen: list[Seen] = []
-        self._schedule: list[tuple[Fault, list[int]]] = []
+        self._schedule: Schedule[Fault] = Schedule()
         self._lock = threading.Condition()
         self._busy = 0
         self._stop = threading.Event()
@@ -57,21 +56,11 @@ class Recorder:
 
     def inject(self, *faults: Fault) -> None:
         """Add faults; each fires once, and counts from now."""
-        with self._lock:
-            self._schedule += [(fault, [0]) for fault in faults]
+        self._schedule.add(faults)
 
     def due(self, operation: Operation, method: str, path: str) -> Fault | None:
         """Count a request against the schedule; return the fault whose turn it is."""
-        found: Fault | None = None
-        with self._lock:
-            for fault, count in self._schedule:
-                if not any(fnmatchcase(name, fault.operation) for name in (operation, method)):
-                    continue
-                if fnmatchcase(path, fault.key):
-                    count[0] += 1
-                    if count[0] == fault.nth and found is None:
-                        found = fault
-        return found
+        return self._schedule.match(operation, path, method)
 
     def begin(self) -> None:
         """Note that a request is in flight."""

@@ -1,7 +1,6 @@
 """One request and its answer over a connection, with whatever was scheduled to go wrong."""
 
 import socket
-import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from email.utils import format_datetime
@@ -10,7 +9,7 @@ from typing import BinaryIO
 
 from tiers.testing.s3_emulator.answers import Answer
 from tiers.testing.s3_emulator.asked import Asked, understand
-from tiers.testing.s3_emulator.faults import Action, Fault, Fired, Request, Schedule, When
+from tiers.testing.s3_emulator.faults import Action, Fault, Fired, Request, Schedule, When, hang_up
 from tiers.testing.s3_emulator.lies import ENDLESS_LIMIT, Lie, LieKind, Told, falsify
 from tiers.testing.s3_emulator.record import Record
 from tiers.testing.s3_emulator.service import Service
@@ -56,7 +55,7 @@ class Exchange:
         try:
             return self._serve()
         except CutError as cut:
-            self._cut(reset=cut.reset)
+            hang_up(self._connection, reset=cut.reset)
             return False
         finally:
             headers = {n: v for n, v in self._asked.headers.items() if n not in _SECRET_HEADERS}
@@ -193,13 +192,3 @@ class Exchange:
             self._connection.sendall(data)
         except OSError:
             raise CutError(reset=True) from None
-
-    def _cut(self, *, reset: bool) -> None:
-        try:
-            if reset:
-                self._connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-            else:
-                # Past the TLS layer, which would wait for the client to agree.
-                socket.socket.shutdown(self._connection, socket.SHUT_WR)
-        except OSError:  # the client was faster
-            return

@@ -1,5 +1,7 @@
 """Faults of the network and of servers: what can be broken, when, and what was."""
 
+import socket
+import struct
 import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -106,13 +108,30 @@ class Schedule(Generic[Item]):
         with self._lock:
             self._items += [(item, [0]) for item in items]
 
-    def match(self, operation: str, key: str) -> Item | None:
-        """Count a request; return the item whose turn it is, the first added where several are due."""
+    def match(self, operation: str, key: str, *aliases: str) -> Item | None:
+        """Count a request; return the item whose turn it is, the first added where several are due.
+
+        ``aliases`` are further names of the operation.
+        """
+        names = (operation, *aliases)
         due: Item | None = None
         with self._lock:
             for item, seen in self._items:
-                if fnmatchcase(operation, item.operation) and fnmatchcase(key, item.key):
+                named = any(fnmatchcase(name, item.operation) for name in names)
+                if named and fnmatchcase(key, item.key):
                     seen[0] += 1
                     if seen[0] == item.nth and due is None:
                         due = item
         return due
+
+
+def hang_up(connection: socket.socket, *, reset: bool) -> None:
+    """End a connection, rudely (``reset``) or in good order."""
+    try:
+        if reset:
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        else:
+            # Past a TLS layer, which would wait for the client to agree.
+            socket.socket.shutdown(connection, socket.SHUT_WR)
+    except OSError:  # the client was faster
+        return

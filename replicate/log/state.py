@@ -1,0 +1,99 @@
+"""What a log adds up to: the folded state, which every 256th entry carries."""
+
+from typing import Annotated
+
+from pydantic import Field
+
+from replicate.layout import GenerationId
+from replicate.manifest import Count, GenerationText, Record, Sha256, Text
+
+
+class LiveCommit(Record):
+    """A commit that stands; part of the folded state."""
+
+    generation: GenerationText
+    parent: str | None
+    slot: Count
+    term: Count
+    manifest_key: str
+    manifest_size: Count
+    manifest_sha256: Sha256
+    total_bytes: Count
+    objects: Count
+    at: Text
+
+    @property
+    def id(self) -> GenerationId:
+        """The parsed id."""
+        return GenerationId.parse(self.generation)
+
+
+class Retired(Record):
+    """A commit that was taken back and of which something may still lie on the tier; part of the folded state.
+
+    ``slot`` is that of the retire entry: when the store says that this was written, the delay begins.
+    """
+
+    generation: GenerationText
+    manifest_key: str
+    slot: Count
+    total_bytes: Count
+    objects: Count
+    reason: Text
+    at: Text
+
+    @property
+    def id(self) -> GenerationId:
+        """The parsed id."""
+        return GenerationId.parse(self.generation)
+
+
+class Attempt(Record):
+    """An attempt that wrote to this log; ``start`` is the generation that it went on from, where that is known."""
+
+    number: Count
+    id: str
+    start: str | None = None
+
+
+class LogState(Record):
+    """What a log adds up to before some slot.
+
+    ``founded`` once a commit ever stood here.  Before that the log holds claims only, left
+    by a machine that was lost during its first upload, and another run may take the name.
+    """
+
+    run_uid: str
+    founded: bool = False
+    term: Count
+    writer: Text
+    claim_nonce: str
+    attempts: Annotated[tuple[Attempt, ...], Field(strict=False)] = ()
+    live: Annotated[tuple[LiveCommit, ...], Field(strict=False)] = ()
+    pins: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    retired: Annotated[tuple[Retired, ...], Field(strict=False)] = ()
+
+    @property
+    def newest(self) -> LiveCommit | None:
+        """The newest live commit by (attempt, sequence)."""
+        return max(self.live, key=lambda commit: commit.id, default=None)
+
+    def find(self, generation: GenerationId | str) -> LiveCommit | None:
+        """Return the live commit of a generation."""
+        return next((commit for commit in self.live if commit.generation == str(generation)), None)
+
+    @property
+    def highest_attempt(self) -> int:
+        """Highest attempt number that this log knows; 0 where it knows none."""
+        return max((attempt.number for attempt in self.attempts), default=0)
+
+    @property
+    def highest_sequence(self) -> int:
+        """Highest sequence among live commits."""
+        return max((commit.id.sequence for commit in self.live), default=0)
+
+    @property
+    def forks(self) -> tuple[int, ...]:
+        """Attempt numbers that stand here under two ids."""
+        numbers = [attempt.number for attempt in self.attempts]
+        return tuple(sorted({number for number in numbers if numbers.count(number) > 1}))
