@@ -6,6 +6,7 @@ created, created again (which has to be refused), read back and deleted.
 
 import os
 import shutil
+import stat
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -15,7 +16,9 @@ from replicate.config import Config, TierConfig
 from replicate.errors import CkptierError, ExitCode, from_tier_error
 from replicate.generation.lineage import read_lineage
 from replicate.layout import RemoteRun, new_nonce
+from replicate.log import LogView
 from replicate.logbook import Logbook, check_related, read_small
+from replicate.signing.lines import key_id
 from tiers.errors import AccessDenied, ObjectExists, ObjectNotFound, TierError, Unsupported
 from tiers.opening import unencrypted_host
 from tiers.probing.outcomes import ProbeReport
@@ -80,7 +83,24 @@ def check_store(config: Config) -> list[Finding]:
     words = f"run {lineage.run_uid}, attempt {lineage.attempt}" if lineage else "nothing published yet"
     found.append(Finding(place="store", subject="lineage", grade=Grade.OK, detail=words))
     found.append(_space(root, present))
+    found += [_writable_by_all(path) for path in (present, config.source) if path and _anybody_writes(path)]
     return found
+
+
+def _anybody_writes(path: Path) -> bool:
+    """Whether every user of the machine may replace what is there."""
+    mode = path.stat().st_mode
+    return bool(mode & stat.S_IWOTH) and not mode & stat.S_ISVTX
+
+
+def _writable_by_all(path: Path) -> Finding:
+    return Finding(
+        place="store",
+        subject="permissions",
+        grade=Grade.WARNING,
+        detail=f"{path} can be written by every user of this machine",
+        hint=f"chmod o-w {path}: who may write there decides what is restored, and where it goes",
+    )
 
 
 def _space(root: Path, present: Path) -> Finding:
@@ -140,23 +160,45 @@ def check_tier(tier: Tier, remote: RemoteRun, run_uid: str | None) -> list[Findi
         found = [Finding(place=tier.name, subject="reads", grade=Grade.OK, detail=words)]
         if run_uid is not None:
             check_related(view, run_uid, tier.name)
-        if view.damaged:
-            slots = ", ".join(str(damage.slot) for damage in view.damaged)
-            found.append(
-                Finding(
-                    place=tier.name,
-                    subject="log",
-                    grade=Grade.FAILED,
-                    detail=f"slots {slots} are damaged",
-                    hint="intact generations can still be restored; see `ckptier verify`",
-                    exit_code=ExitCode.INTEGRITY,
-                )
-            )
+        found += [*_damage(tier.name, view), *_signing(tier.name, remote, view)]
         return [*found, *_writes(tier, remote), _meaning(tier)]
     except TierError as error:
         return [failed(tier.name, "answers", from_tier_error(error))]
     except CkptierError as error:
         return [failed(tier.name, "history", error)]
+
+
+def _damage(tier: str, view: LogView) -> list[Finding]:
+    if not view.damaged:
+        return []
+    slots = ", ".join(str(damage.slot) for damage in view.damaged)
+    trusted = all(damage.trusted for damage in view.damaged)
+    return [
+        Finding(
+            place=tier,
+            subject="log",
+            grade=Grade.FAILED,
+            detail=f"slots {slots} are {'damaged' if trusted else 'not to be trusted'}",
+            hint="intact generations can still be restored; `ckptier repair` says how the log can go on",
+            exit_code=ExitCode.INTEGRITY if trusted else ExitCode.TRUST,
+        )
+    ]
+
+
+def _signing(tier: str, remote: RemoteRun, view: LogView) -> list[Finding]:
+    """Say with which key this machine would sign the next entry, where there is a trust root."""
+    signer = remote.trust.signer
+    if remote.trust.keyring is None:
+        return []
+    if signer is None:
+        detail = "there is a trust root and no signing key: this machine only reads"
+        return [Finding(place=tier, subject="signing", grade=Grade.OK, detail=detail)]
+    try:
+        remote.trust.require_signer(tier, view.next_slot)
+    except CkptierError as error:
+        return [failed(tier, "signing", error)]
+    detail = f"slot {view.next_slot} would be signed by key {key_id(signer.key.public)}"
+    return [Finding(place=tier, subject="signing", grade=Grade.OK, detail=detail)]
 
 
 def _writes(tier: Tier, remote: RemoteRun) -> list[Finding]:

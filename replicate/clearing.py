@@ -1,18 +1,19 @@
 """``ckptier gc``, ``pin``, ``unpin`` and ``destroy``: said, or done where that is asked for."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from replicate.config import TierConfig
 from replicate.destroy import Rubble, raze, retire_everything, survey_run
 from replicate.errors import CkptierError, ConfigInvalid, NothingFound, UsageError
 from replicate.gc import Knowledge, OrphanPlan, OrphanReport, collect, plan_orphans, survey
 from replicate.keeping import Keeping, translated
-from replicate.layout import GenerationId
+from replicate.layout import GenerationId, RemoteRun
 from replicate.leftovers import Leftovers, read_leftovers
 from replicate.logbook import Logbook
 from replicate.pinning import PinOutcome, PinResult, pin, unpin
 from replicate.session import Session
+from replicate.signing.remembered import nothing
 from tiers.protocol import Fencing, Tier
 
 
@@ -166,15 +167,20 @@ class Clearing(Keeping):
             session.board.stopped()
         return DestroyReport(run=run, applied=True, places=places)
 
+    @property
+    def _unremembered(self) -> RemoteRun:
+        """The run for what is to be destroyed: where that was interrupted, the log is shorter than was seen."""
+        return replace(self.remote, memory=nothing)
+
     def _surveyed(self, settings: TierConfig) -> Rubble:
         with self.reading(settings) as tier:
-            return survey_run(tier, self.remote, Logbook(tier, self.remote).read())
+            return survey_run(tier, self.remote, Logbook(tier, self._unremembered).read())
 
     def _destroyed(self, session: Session, settings: TierConfig) -> Rubble:
         with translated():
             descent = self.descent()
             log = session.writer(settings.name)
-            view = Logbook(log.tier, self.remote).read(thorough=True)
+            view = Logbook(log.tier, self._unremembered).read(thorough=True)
             rubble = survey_run(log.tier, self.remote, view)
             if view.live and not view.damaged:
                 if descent is None:

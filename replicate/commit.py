@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from replicate import canonical
 from replicate.errors import IntegrityFailure
 from replicate.layout import GenerationId, new_nonce
-from replicate.log import Commit, LiveCommit, LogState
+from replicate.log import Body, Commit, LiveCommit, LogState, Retire
 from replicate.logappender import MAX_SLOT_RACES
 from replicate.logbook import read_small
 from replicate.logwriter import LogWriter
@@ -28,7 +28,7 @@ from replicate.tracker import PlannedUpload
 from replicate.upload import Progress, Uploader
 from tiers.bodies import BytesBody
 from tiers.clock import rfc3339
-from tiers.errors import TierUnavailable
+from tiers.errors import ObjectNotFound, TierUnavailable
 from tiers.protocol import Key, Verification
 
 
@@ -97,6 +97,14 @@ class PassReport:
     damaged: tuple[tuple[GenerationId, str], ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HurtCopy:
+    """A committed copy of a generation that is taken back for a new one; ``manifest_key`` is its own."""
+
+    manifest_key: str
+    reason: str
+
+
 @dataclass(slots=True)
 class Events:
     """Callbacks for whoever shows what is going on; they must not raise."""
@@ -156,6 +164,7 @@ class Replication:
         decisions, wanted = self._plan(sources, self.log.state)
         self._count_skipped(decisions)
         if not wanted:
+            self._say_if_left_behind(descent, decisions)
             return PassReport(tier=self.log.name, decisions=decisions)
         self.log.ensure_term(descent)
         committed: list[Committed] = []
@@ -164,11 +173,35 @@ class Replication:
             try:
                 committed.append(self._replicate(descent, source))
                 self.after_commit(descent)
+            except ObjectNotFound:
+                # What was sent is gone again: whoever took the run over while this process stood still collects it.
+                self.log.refresh(descent)
+                self.log.held_term(descent)
+                raise
             except SourceDamage as error:
                 source.quarantine(error.message)
                 self.log.abandon(source.fact.id, error.message)
                 damaged.append((source.fact.id, error.message))
         return PassReport(tier=self.log.name, committed=tuple(committed), decisions=decisions, damaged=tuple(damaged))
+
+    def replace(self, descent: Descent, source: Source, hurt: HurtCopy) -> Committed:
+        """Upload a generation again and commit that, in place of a copy that is hurt; the log has been read.
+
+        The hurt copy is taken back only once the new one lies there complete and verified,
+        right before the new one is committed.  Raises as ``run_pass`` does, and SourceDamage.
+        """
+        self.log.ensure_term(descent)
+        try:
+            return self._replicate(descent, source, hurt)
+        except SourceDamage as error:
+            source.quarantine(error.message)
+            self.log.abandon(source.fact.id, error.message)
+            raise
+
+    def _say_if_left_behind(self, descent: Descent, decisions: Sequence[Decision]) -> None:
+        """Raise Fenced where the only reason to send nothing is that another attempt has gone on from here."""
+        if any(one.choice is Choice.NOT_KEPT for one in decisions):
+            self.log.refuse(self.log.decide(self.log.state, self.log.tracker.term(self.log.name), descent))
 
     def decide_all(self, sources: Sequence[Source]) -> tuple[Decision, ...]:
         """Say what becomes of each source, by the log as it was last read."""
@@ -195,7 +228,7 @@ class Replication:
             if decision.choice is Choice.SUPERSEDED and decision.id not in known:
                 self.log.tracker.skip(self.log.name, decision.id, decision.reason)
 
-    def _replicate(self, descent: Descent, source: Source) -> Committed:
+    def _replicate(self, descent: Descent, source: Source, hurt: HurtCopy | None = None) -> Committed:
         with source.lease():
             planned, resumed = self._planned(source)
             prefix = self.log.remote.prefix(planned.generation, planned.term, planned.nonce)
@@ -215,6 +248,8 @@ class Replication:
             objects = uploader.upload(plan, source.origin, touched, resumed=resumed)
             self._still_sealed(source, touched)
             manifest = self._manifest(source, planned, prefix, objects)
+            if hurt is not None:
+                self._take_back(descent, planned.generation, hurt)
             committed = self._commit(descent, source, planned, manifest)
             self._digested.clear()
             self.events.on_commit(self.log.name, committed)
@@ -274,6 +309,19 @@ class Replication:
                 hint="the store returns other bytes than it accepted: run `ckptier check` before trusting it",
             )
         return data
+
+    def _take_back(self, descent: Descent, generation: GenerationId, hurt: HurtCopy) -> None:
+        """Retire the hurt copy, where it still stands."""
+
+        def decide() -> tuple[int, Body] | None:
+            live = self.log.state.find(generation) if self.log.state else None
+            if live is None or live.manifest_key != hurt.manifest_key:
+                return None
+            body = Retire(generation=str(generation), manifest_key=hurt.manifest_key, reason=hurt.reason, damaged=True)
+            return self.log.held_term(descent), body
+
+        if self.log.append_decided(descent, decide) is not None:
+            self.log.reconcile()
 
     def _commit(self, descent: Descent, source: Source, planned: PlannedUpload, manifest: bytes) -> Committed:
         prefix = self.log.remote.prefix(planned.generation, planned.term, planned.nonce)

@@ -4,6 +4,7 @@ import math
 import os
 import re
 import tomllib
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -11,9 +12,14 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from replicate.errors import ConfigInvalid
 from replicate.layout import LocalRun, RemoteRun, RunName, run_name
+from replicate.signing.remembered import last_seen
+from replicate.signing.trust import find_signer, load_trust
+from replicate.tomltext import parse_toml
 
 FILE_NAME = "ckptier.toml"
 MIB = 1024 * 1024
+MAX_FAULTS = 20
+"""How many are named at once."""
 _WITH_USER = frozenset({"sftp", "ssh", "fsspec+sftp", "fsspec+ssh"})
 _USER = re.compile(r"[A-Za-z0-9._-]+")
 """A user name alone is no secret, and SSH has no other place for it."""
@@ -90,6 +96,40 @@ class TierConfig(Section):
         return self
 
 
+class RehearseConfig(Section):
+    """``[rehearse]``: what ``ckptier rehearse`` calls, and its bounds.
+
+    ``function`` is ``package.module:function``, looked for in ``python_path`` (folders relative to the file) and
+    among what is installed.  ``memory_bytes`` bounds the private memory of each process of it.
+    """
+
+    function: Annotated[str, Field(pattern=r"^[^\s:]+:[^\s:]+$")] | None = None
+    timeout_seconds: Annotated[float, Field(gt=0, le=7 * 86400)] = 1800.0
+    memory_bytes: Annotated[int, Field(ge=64 * MIB)] | None = None
+    python_path: Annotated[tuple[str, ...], Field(strict=False)] = (".",)
+
+
+class TrustConfig(Section):
+    """``[trust]``: whose log entries count.  ``keyring`` is a file, relative to this one; docs/design.md says more.
+
+    ``unsigned_until`` has, by tier, the anchor (``SLOT:SHA256``) of what was written before signing began.
+    ``run_uid`` is the only run whose commits count.  A restore refuses a newest commit older than
+    ``max_age_seconds``.
+    """
+
+    keyring: Annotated[str, Field(min_length=1)] | None = None
+    unsigned_until: dict[str, str] = Field(default_factory=dict)
+    run_uid: Annotated[str, Field(min_length=1)] | None = None
+    max_age_seconds: Annotated[float, Field(gt=0)] | None = None
+
+
+class SigningConfig(Section):
+    """``[signing]``: files, relative to this one, of the private key and its passphrase; never the key itself."""
+
+    key: Annotated[str, Field(min_length=1)] | None = None
+    passphrase_file: Annotated[str, Field(min_length=1)] | None = None
+
+
 class Config(Section):
     """The whole configuration.  ``zone`` is where this machine is; ``source`` is the file it came from."""
 
@@ -106,6 +146,9 @@ class Config(Section):
     drain_seconds: Annotated[float, Field(ge=0, le=3600)] = 30.0
     zone: Annotated[str, Field(min_length=1)] | None = None
     tier: Annotated[tuple[TierConfig, ...], Field(strict=False)] = ()
+    rehearse: RehearseConfig = RehearseConfig()
+    trust: TrustConfig = TrustConfig()
+    signing: SigningConfig = SigningConfig()
     source: Annotated[Path | None, Field(exclude=True)] = None
 
     @field_validator("run", mode="before")
@@ -123,6 +166,9 @@ class Config(Section):
         names = [tier.name for tier in self.tier]
         if len(set(names)) != len(names):
             raise ValueError("two tiers have the same name")
+        unknown = sorted(set(self.trust.unsigned_until) - set(names))
+        if unknown:
+            raise ValueError(f"trust.unsigned_until names {unknown[0]!r}, and no tier is called that")
         return self
 
     @property
@@ -137,8 +183,19 @@ class Config(Section):
 
     @property
     def remote(self) -> RemoteRun:
-        """Where this run lies on every tier, and whose entries count there."""
-        return RemoteRun(self.run)
+        """Where this run lies on every tier, and whose entries count there.
+
+        Reads the keyring; raises ConfigInvalid and Denied.
+        """
+        trust = load_trust(
+            self.base,
+            keyring=self.trust.keyring,
+            unsigned_until=self.trust.unsigned_until,
+            run_uid=self.trust.run_uid,
+            max_age=self.trust.max_age_seconds,
+            signer=find_signer(self.base, self.signing.key, self.signing.passphrase_file),
+        )
+        return RemoteRun(self.run, trust=trust, memory=partial(last_seen, self.state))
 
     @property
     def state(self) -> Path:
@@ -173,7 +230,7 @@ def find_config(explicit: Path | None, *, start: Path) -> Path:
 def load_config(path: Path) -> Config:
     """Read and check a configuration file; every fault is named in one ConfigInvalid."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = parse_toml(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise ConfigInvalid(f"{path} does not exist", hint="write one with `ckptier init`") from error
     except (OSError, UnicodeDecodeError) as error:
@@ -205,10 +262,12 @@ def _anchored_tier(section: Any, base: Path) -> Any:
 
 
 def _faults(error: ValidationError) -> str:
-    return "; ".join(
+    every = error.errors(include_url=False, include_input=False)
+    named = "; ".join(
         f"{'.'.join(map(str, fault['loc'])) or 'file'}: {_words(fault['type'], fault['msg'])}"
-        for fault in error.errors(include_url=False, include_input=False)
+        for fault in every[:MAX_FAULTS]
     )
+    return named if len(every) <= MAX_FAULTS else f"{named}; and {len(every) - MAX_FAULTS} more"
 
 
 def _words(kind: str, message: str) -> str:
@@ -219,6 +278,12 @@ def _words(kind: str, message: str) -> str:
 
 def _hint(error: ValidationError) -> str:
     if any(fault["type"] == "extra_forbidden" for fault in error.errors()):
-        sections = {"top": sorted(set(Config.model_fields) - {"source"}), "[[tier]]": sorted(TierConfig.model_fields)}
+        sections = {
+            "top": sorted(set(Config.model_fields) - {"source"}),
+            "[[tier]]": sorted(TierConfig.model_fields),
+            "[rehearse]": sorted(RehearseConfig.model_fields),
+            "[trust]": sorted(TrustConfig.model_fields),
+            "[signing]": sorted(SigningConfig.model_fields),
+        }
         return "; ".join(f"known {name} keys: {', '.join(keys)}" for name, keys in sections.items())
     return "correct the keys named above; docs/design.md shows every key"

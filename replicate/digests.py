@@ -27,6 +27,11 @@ class ByteCounter:
         self._lock = threading.Lock()
         self._value = 0
 
+        os.register_at_fork(after_in_child=self._renew)  # another thread may be counting while the trainer forks
+
+    def _renew(self) -> None:
+        self._lock = threading.Lock()
+
     def add(self, count: int) -> None:
         """Count ``count`` more bytes."""
         with self._lock:

@@ -10,15 +10,13 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from replicate.checking import CheckReport, Finding, check_apart, check_store, check_tier, check_transport, failed
 from replicate.commit import Events
 from replicate.config import Config, TierConfig
-from replicate.copying import copy_generations
-from replicate.copyplan import CopyReport, CopyRequest
 from replicate.daemon import Daemon, Signals
 from replicate.errors import (
-    CapabilityMissing,
     CkptierError,
     ConfigInvalid,
     ExitCode,
@@ -26,13 +24,15 @@ from replicate.errors import (
     NothingFound,
     from_tier_error,
 )
+from replicate.explaining import Explanation, explain
+from replicate.exposure import exposed
 from replicate.generation.evidence import Level
 from replicate.generation.lineage import read_lineage
 from replicate.generation.local import LocalGeneration, scan_generations
 from replicate.generation.staging import STAGED
 from replicate.generation.store import RunStore
-from replicate.keeper import unwanted_by
 from replicate.layout import GenerationId
+from replicate.localentries import local_entries
 from replicate.log import LogView
 from replicate.manifest import GenerationRecord
 from replicate.opening import Opener, default_opener, open_configured, probed_opener
@@ -40,15 +40,14 @@ from replicate.outcomes import ReplicateReport
 from replicate.preview import Price as UploadPrice
 from replicate.preview import TierPreview, preview_tier
 from replicate.priced import Priced
-from replicate.probing import check_remembered, probe_and_remember
+from replicate.rehearsing.telling import with_evidence
 from replicate.requests import Sending
 from replicate.restore import RestoreOptions, RestoreReport, RestoreRequest, restore
 from replicate.restore.holdings import ask
+from replicate.scrubbing import Scrubbed, ScrubRequest, scrub
 from replicate.session import Session
 from replicate.status import (
-    Explanation,
     Listed,
-    LocalEntry,
     Progress,
     Risk,
     RunStatus,
@@ -56,19 +55,21 @@ from replicate.status import (
     TierInput,
     assemble,
     assess_termination,
-    explain,
     list_generations,
     progress_from,
 )
 from replicate.statusfile import StatusFile
-from replicate.storekeeping import record_found
-from replicate.verify import Share, VerifyReport, read_manifest, verify, verify_local
+from replicate.storekeeping import found_hurt, proof_levels
+from replicate.verify import Share, VerifyReport, read_manifest
 from replicate.waiting import WaitReport, is_replicating, last_view, wait_for
 from tiers.clock import Clock, SystemClock
 from tiers.errors import TierError
 from tiers.metered import Meter
-from tiers.probing.outcomes import ProbeReport
 from tiers.protocol import Tier
+
+if TYPE_CHECKING:
+    from replicate.copyplan import CopyReport, CopyRequest
+    from tiers.probing.outcomes import ProbeReport
 
 _log = logging.getLogger(__name__)
 
@@ -134,6 +135,8 @@ class Replicator:
         return tuple(self._preview(settings, local) for settings in self.config.tier)
 
     def _preview(self, settings: TierConfig, local: tuple[LocalGeneration, ...]) -> TierPreview:
+        from replicate.keeper import unwanted_by  # noqa: PLC0415 - as for `copy`
+
         try:
             with self._tiers([settings]) as (tier,):
                 price = self._upload_price(settings)
@@ -163,14 +166,16 @@ class Replicator:
 
         return price
 
-    def copy(self, request: CopyRequest, *, dry_run: bool = False, events: Events | None = None) -> CopyReport:
+    def copy(self, request: "CopyRequest", *, dry_run: bool = False, events: Events | None = None) -> "CopyReport":
         """Copy committed generations from one tier to another; see replicate.copying."""
+        from replicate.copying import copy_generations  # noqa: PLC0415 - `status` is fast without it
+
         try:
             return copy_generations(
                 request,
                 self.config,
                 clock=self.clock,
-                stop=self._stop,
+                stop=threading.Event(),  # closing a session sets it, and there may be another one
                 opener=self._opener,
                 events=events,
                 dry_run=dry_run,
@@ -204,16 +209,14 @@ class Replicator:
             _log.warning("%s (%s)", error.message, error.hint)
 
     def verify(
-        self, *, tier: str | None, share: Share | None, generation: GenerationId | None, seed: int
+        self, *, tier: str | None, share: Share | None, generation: GenerationId | None, seed: int | None = None
     ) -> tuple[VerifyReport, ...]:
-        """Verify the store (where no tier is named) and the tiers; a tier that does not answer raises."""
-        reports = []
-        if tier is None and self.config.local.root.is_dir():
-            reports.append(verify_local(self.config.local, read_data=share, only=generation, seed=seed))
-        with self._tiers(self.config.select(tier)) as tiers:
-            reports += [verify(one, self._remote, read_data=share, only=generation, seed=seed) for one in tiers]
-        record_found(self.config.local, reports, self.clock)
-        return tuple(reports)
+        """Verify the store (where no tier is named) and the tiers; see ``scrub``."""
+        return self.scrub(ScrubRequest(tier=tier, share=share, generation=generation, seed=seed)).reports
+
+    def scrub(self, request: ScrubRequest) -> Scrubbed:
+        """Verify what is asked for and say what still works; see replicate.scrubbing."""
+        return scrub(request, self.config, clock=self.clock, stop=self._stop, opener=self._opener)
 
     def status(self, *, ask_tiers: bool = False) -> tuple[RunStatus, StatusFile | None]:
         """Return the run's status and the replicating process's own view; asks no tier unless told to."""
@@ -222,8 +225,12 @@ class Replicator:
         if ask_tiers:
             inputs = self._inputs(self.config.tier)
         else:
-            inputs = [TierInput(tier=tier.name, progress=progress.get(tier.name)) for tier in self.config.tier]
-        run = assemble(self.config.run, self._run_uid(), self._local_entries(), inputs)
+            hurt = found_hurt(self.config.local)
+            inputs = [
+                TierInput(tier=tier.name, progress=progress.get(tier.name), found=hurt.get(tier.name, {}))
+                for tier in self.config.tier
+            ]
+        run = assemble(self.config.run, self._run_uid(), local_entries(self.config.local), inputs)
         return replace(run, money=self._money()), view
 
     def _money(self) -> tuple[Priced, ...]:
@@ -239,12 +246,12 @@ class Replicator:
     def list_generations(self) -> tuple[tuple[Listed, ...], tuple[TierInput, ...]]:
         """Return every generation anywhere, newest first, and what each tier answered."""
         inputs = self._inputs(self.config.tier)
-        return list_generations(self._local_entries(), inputs), tuple(inputs)
+        return list_generations(local_entries(self.config.local), inputs), tuple(inputs)
 
     def explain(self, generation: GenerationId | None) -> Explanation:
         """Say all that is known of a generation, or of the newest; raises NothingFound."""
         inputs = self._inputs(self.config.tier)
-        local = self._local_entries()
+        local = local_entries(self.config.local)
         chosen = generation or next((one.generation for one in list_generations(local, inputs) if one.newest), None)
         found = explain(chosen, local, inputs) if chosen else None
         if found is None:
@@ -252,7 +259,8 @@ class Replicator:
                 f"{chosen or 'no generation'} is in none of the places that answered",
                 hint="`ckptier list` shows what there is",
             )
-        return found
+        found = replace(found, exposed=exposed(self._remote, [one.tier for one in inputs]))
+        return with_evidence(found, self.config.local, inputs)
 
     def show(self, generation: GenerationId) -> GenerationRecord:
         """Return ``generation.json`` of a generation, from the store or else from a tier that has it."""
@@ -262,7 +270,7 @@ class Replicator:
             return found.record
         with self._tiers(self.config.tier) as tiers:
             for tier, answer in zip(tiers, ask(tiers, self._remote), strict=True):
-                state = answer.view.state if answer.view else None
+                state = answer.view.state if answer.view and not answer.rollback else None
                 commit = state.find(generation) if state else None
                 if state is not None and commit is not None:
                     return read_manifest(tier, self._remote, state.run_uid, commit).record()
@@ -273,7 +281,7 @@ class Replicator:
     def measured(self, generation: GenerationId | None) -> GenerationRecord:
         """Return the record of a generation, or of the newest: in the store, or else on a tier; raises NothingFound."""
         if generation is None:
-            local = self._local_entries()
+            local = local_entries(self.config.local)
             listed = list_generations(local, []) or self.list_generations()[0]
             if not listed:
                 raise NothingFound("no generation to go by", hint="publish one, or describe the run in a plan file")
@@ -294,6 +302,8 @@ class Replicator:
         With ``probe`` each store is tried for real under a scratch prefix, and what it does
         is remembered and used from then on.
         """
+        from replicate.probing import check_remembered, probe_and_remember  # noqa: PLC0415 - as for `copy`
+
         probes: list[ProbeReport] = []
         findings: list[Finding] = check_store(self.config)
         run_uid = None
@@ -334,7 +344,7 @@ class Replicator:
         everything = [tier for tier in self.config.tier if tier.replicate_every is None] or list(self.config.tier)
         tiers = named or everything
         inputs = self._inputs(tiers)
-        status = assemble(self.config.run, self._run_uid(), self._local_entries(), inputs)
+        status = assemble(self.config.run, self._run_uid(), local_entries(self.config.local), inputs)
         safety = assess_termination(status, [tier.name for tier in tiers])
         staged = sorted(self.config.local.root.glob(f"{STAGED}*"))
         risks = tuple(
@@ -360,7 +370,8 @@ class Replicator:
             )
 
     def _session(self, events: Events | None, *, prune: bool) -> Session:
-        return Session(self.config, clock=self.clock, stop=self._stop, opener=self._opener, events=events, prune=prune)
+        stop = threading.Event()  # closing sets it, and the next session must not begin stopped
+        return Session(self.config, clock=self.clock, stop=stop, opener=self._opener, events=events, prune=prune)
 
     @contextmanager
     def _tiers(self, configured: Sequence[TierConfig]) -> Iterator[tuple[Tier, ...]]:
@@ -381,9 +392,18 @@ class Replicator:
         with self._tiers(configured) as tiers:
             answers = ask(tiers, self._remote)
         return [
-            TierInput(tier=one.tier, view=one.view, failure=one.failure, progress=progress.get(one.tier))
+            TierInput(
+                tier=one.tier,
+                view=one.view,
+                failure=one.rollback or one.failure,
+                progress=progress.get(one.tier),
+                found=self._levels(one.tier, one.view),
+            )
             for one in answers
         ]
+
+    def _levels(self, tier: str, view: LogView | None) -> dict[GenerationId, Level]:
+        return proof_levels(self.config.local, tier, view.live if view else ())
 
     def _progress(self, view: StatusFile | None) -> dict[str, Progress]:
         """Return what the view says of tiers that are still where they were: a new url is another place."""
@@ -397,11 +417,6 @@ class Replicator:
         lineage = read_lineage(self.config.local) if self.config.local.root.is_dir() else None
         return lineage.run_uid if lineage else None
 
-    def _local_entries(self) -> list[LocalEntry]:
-        if not self.config.local.root.is_dir():
-            return []
-        return [_entry(generation) for generation in scan_generations(self.config.local)]
-
 
 def _overtaken(safety: Safety, inputs: Sequence[TierInput]) -> tuple[Risk, ...]:
     """Return tiers whose log went further than the newest here without ever having it: another line writes there."""
@@ -411,36 +426,4 @@ def _overtaken(safety: Safety, inputs: Sequence[TierInput]) -> tuple[Risk, ...]:
         Risk(tier=one.tier, generation=newest, updates=0, reason=f"its log went on elsewhere, without {newest}")
         for one in inputs
         if newest and one.tier not in told and one.view and one.view.state and one.view.state.find(newest) is None
-    )
-
-
-def _entry(generation: LocalGeneration) -> LocalEntry:
-    evidence = generation.evidence
-    reason = evidence.reason if evidence else ""
-    at = evidence.at if evidence else None
-    try:
-        record = generation.record
-    except (IntegrityFailure, CapabilityMissing) as error:
-        # One that cannot be read must not hide the others: it is shown as what it is.
-        return LocalEntry(
-            generation=generation.id,
-            level=Level.QUARANTINED,
-            at=at,
-            reason=reason or error.message,
-            sealed_at=at or "",
-            total_bytes=0,
-            objects=0,
-            attempt_id=None,
-            parent=None,
-        )
-    return LocalEntry(
-        generation=generation.id,
-        level=generation.level,
-        at=at,
-        reason=reason,
-        sealed_at=record.sealed_at,
-        total_bytes=record.total_bytes,
-        objects=len(record.files),
-        attempt_id=record.attempt_id,
-        parent=record.parent,
     )

@@ -34,12 +34,16 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """What lies under one prefix; ``newest`` is when the store last wrote there, None where it does not say."""
+    """What lies under one prefix; ``newest`` is when the store last wrote there, None where it does not say.
+
+    ``complete``: its manifest is there, which is written last.
+    """
 
     prefix: UploadPrefix
     objects: int
     total_bytes: int
     newest: datetime | None
+    complete: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,16 +110,17 @@ def survey(tier: Tier, remote: RemoteRun) -> tuple[tuple[Found, ...], int]:
             continue
         prefixes[prefix.text] = prefix
         groups.setdefault(prefix.text, []).append(info)
-    return tuple(_found(prefixes[text], infos) for text, infos in sorted(groups.items())), unknown
+    return tuple(_found(remote, prefixes[text], infos) for text, infos in sorted(groups.items())), unknown
 
 
-def _found(prefix: UploadPrefix, infos: list[ObjectInfo]) -> Found:
+def _found(remote: RemoteRun, prefix: UploadPrefix, infos: list[ObjectInfo]) -> Found:
     times = [info.modified for info in infos]
     return Found(
         prefix=prefix,
         objects=len(infos),
         total_bytes=sum(info.size for info in infos),
         newest=None if None in times else max(time for time in times if time is not None),
+        complete=any(info.key == remote.manifest(prefix.text) for info in infos),
     )
 
 
@@ -150,13 +155,19 @@ def _standing(found: Found, view: LogView) -> tuple[Fate, str] | None:
 def _ownership(found: Found, view: LogView, known: Knowledge) -> tuple[Fate, str]:
     """Return the fate of a prefix that the log does not name: by whose it is, and whether that can still commit."""
     prefix = found.prefix
-    term = view.state.term if view.state else 0
     if prefix.text in known.under_way:
         return Fate.KEPT, "this store is uploading it"
     if prefix.text in known.given_up:
         return Fate.ORPHAN, f"given up by this store: {known.given_up[prefix.text]}"
+    if view.voided and found.complete:
+        slot = view.voided[0].slot
+        return Fate.KEPT, f"log slot {slot}, which a repair gave up, may be its commit: `ckptier repair --rebuild-log`"
     if known.advisory:
         return _by_age(found, known.now)
+    return _by_term(prefix, view.state.term if view.state else 0)
+
+
+def _by_term(prefix: UploadPrefix, term: int) -> tuple[Fate, str]:
     if prefix.term < term:
         return Fate.ORPHAN, f"its writer held term {prefix.term}, the log is at {term}: it can never be committed"
     if prefix.term > term:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from replicate.errors import LocalDisk
+from replicate.generation.disk import create_directory
 from tiers.clock import Clock
 from tiers.effects import Effect, effect
 
@@ -20,6 +21,8 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS tier(
     name TEXT PRIMARY KEY, term INTEGER NOT NULL, claim_nonce TEXT NOT NULL, attempt_id TEXT NOT NULL,
     fenced TEXT, seen_slot INTEGER, seen_sha256 TEXT) STRICT;
+CREATE TABLE IF NOT EXISTS claiming(
+    tier TEXT PRIMARY KEY, term INTEGER NOT NULL, claim_nonce TEXT NOT NULL, attempt_id TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS plan(
     tier TEXT NOT NULL, generation TEXT NOT NULL, term INTEGER NOT NULL, nonce TEXT NOT NULL,
     started_at TEXT NOT NULL, part_size INTEGER, PRIMARY KEY(tier, generation)) STRICT;
@@ -95,7 +98,7 @@ class JournalFile:
         """Open or create ``tracker.sqlite``; a damaged one is set aside, never deleted, and started anew."""
         path = folder / "tracker.sqlite"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            create_directory(folder, settle=True)
             try:
                 return cls(_connect(path), path, clock)
             except sqlite3.DatabaseError as error:

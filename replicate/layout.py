@@ -7,11 +7,13 @@ it is written into the manifest, and is never turned back into one.
 import hashlib
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NewType, Self
 
 from replicate.errors import ConfigInvalid, UsageError
+from replicate.signing.remembered import Memory, nothing
+from replicate.signing.trust import UNSIGNED, LogTrust
 from tiers.protocol import Key
 
 RunName = NewType("RunName", str)
@@ -19,6 +21,11 @@ RunUid = NewType("RunUid", str)
 
 FOLD_EVERY = 256
 """Every so many log slots an entry carries the folded state."""
+
+MAX_ATTEMPT = 10**9 - 1
+MAX_SEQUENCE = 10**12 - 1
+MAX_TERM = 10**15 - 1
+"""What an id and a prefix have digits for.  Nobody comes near by counting: somebody wrote such a number."""
 
 BULK_KEYS = r"[^/]+/generations/[^/]+/files/.+"
 """Keys of a generation's files: what is large, and read only by a restore.  Log, head and manifests are not."""
@@ -107,9 +114,15 @@ class UploadPrefix:
 
 @dataclass(frozen=True, slots=True)
 class RemoteRun:
-    """Where the things of one run lie on a tier."""
+    """Where the things of one run lie on a tier, and what counts of what is found there.
+
+    ``trust`` says whose log entries count, ``memory`` how far this machine has seen each log: they
+    travel with the name, so that no reader can forget them.
+    """
 
     run: RunName
+    trust: LogTrust = field(default=UNSIGNED, compare=False)
+    memory: Memory = field(default=nothing, compare=False)
 
     @classmethod
     def of(cls, run: str) -> Self:

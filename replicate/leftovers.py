@@ -7,13 +7,12 @@ retired generations whose objects are proved to be gone.
 import logging
 import sqlite3
 from collections.abc import Collection, Iterable
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import quote
 
 from replicate.journal import JournalFile, int_of
 from replicate.layout import GenerationId, encode_path
+from replicate.signing.remembered import read_only
 from tiers.clock import rfc3339
 from tiers.protocol import Key, Upload, UploadId
 
@@ -81,7 +80,7 @@ class Leftovers(JournalFile):
         """Forget all that is known of a tier but what it cost: the run was destroyed there."""
         with self._change(f"forget {tier}") as db:
             db.execute("DELETE FROM tier WHERE name=?", (tier,))
-            for table in ("plan", "object", "part", "completed", "skipped", "abandoned", "stray", "swept"):
+            for table in ("claiming", "plan", "object", "part", "completed", "skipped", "abandoned", "stray", "swept"):
                 db.execute(f"DELETE FROM {table} WHERE tier=?", (tier,))  # noqa: S608 - constants
 
 
@@ -100,10 +99,8 @@ def read_leftovers(folder: Path, tier: str) -> LeftoversSeen:
     path = folder / "tracker.sqlite"
     if not path.is_file():
         return LeftoversSeen()
-    # Nobody has it open where there is no side file: then it is read without leaving one.
-    quiet = "" if path.with_name(f"{path.name}-wal").exists() else "&immutable=1"
     try:
-        with closing(sqlite3.connect(f"file:{quote(str(path))}?mode=ro{quiet}", uri=True, timeout=2)) as db:
+        with read_only(path) as db:
             given_up = db.execute("SELECT prefix, reason FROM abandoned WHERE tier=?", (tier,)).fetchall()
             planned = db.execute("SELECT generation, term, nonce FROM plan WHERE tier=?", (tier,)).fetchall()
             swept = db.execute("SELECT manifest_key FROM swept WHERE tier=?", (tier,)).fetchall()

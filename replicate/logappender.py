@@ -15,10 +15,16 @@ from replicate.terms import Descent
 from tiers.clock import Clock, rfc3339
 from tiers.errors import TierError, TierUnavailable
 from tiers.protocol import Tier
+from tiers.reliance import relying
 
 MAX_SLOT_RACES = 64
 HEAD_EVERY = 16
 """Slots between rewrites of the hint: a reader follows at most that many by GETs."""
+
+
+def _nothing(descent: Descent) -> LogState:
+    """Return the state of a log of which not one entry can be read."""
+    return LogState(run_uid=descent.run_uid, term=0, writer="", claim_nonce="")
 
 
 def head_due(slot: int, written: int | None) -> bool:
@@ -28,13 +34,17 @@ def head_due(slot: int, written: int | None) -> bool:
 
 @dataclass(slots=True, kw_only=True)
 class LogAppender:
-    """A log that is appended to.  ``on_note`` is told what is harmless and worth showing."""
+    """A log that is appended to.  ``on_note`` is told what is harmless and worth showing.
+
+    ``mending``: it is being repaired, and appended to although it is damaged.
+    """
 
     tier: Tier
     remote: RemoteRun
     clock: Clock
     on_note: Callable[[str, str], None] = lambda _tier, _text: None
     view: LogView | None = None
+    mending: bool = False
     _head_slot: int | None = None
 
     @property
@@ -55,14 +65,21 @@ class LogAppender:
         """
         try:
             try:
-                self.view = self._book.append(self._view(), entry)
+                self.view = self._appended(entry)
             except TierUnavailable:
-                self.view = self._book.append(self._view(), entry)
+                self.view = self._appended(entry)
         except SlotTaken:
-            self.view = self._book.read(self._view())
+            with relying():
+                view = self._book.read(None if self.mending else self._view(), thorough=self.mending)
+            self.view = view
             self.check(entry.run_uid)
             return False
         return True
+
+    def _appended(self, entry: Entry) -> LogView:
+        """Return the view with the entry once it is read back, and durable: what follows from it is told to others."""
+        with relying():
+            return self._book.append(self._view(), entry, mending=self.mending)
 
     def check(self, run_uid: str) -> None:
         """Refuse to go on where another run has founded the log meanwhile."""
@@ -71,6 +88,7 @@ class LogAppender:
     def entry(self, descent: Descent, term: int, body: Body) -> Entry:
         """Return an entry for the next slot, with the folded state where one is due."""
         view = self._view()
+        self.remote.trust.require_signer(self.name, view.next_slot)
         folded = view.next_slot > 0 and view.next_slot % FOLD_EVERY == 0
         return Entry(
             format=1,
@@ -84,7 +102,7 @@ class LogAppender:
             nonce=new_nonce(),
             at=rfc3339(self.clock.now()),
             body=body,
-            state=view.state if folded else None,
+            state=(view.state or _nothing(descent)) if folded else None,
         )
 
     def append_decided(self, descent: Descent, decide: Callable[[], tuple[int, Body] | None]) -> Entry | None:

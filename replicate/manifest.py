@@ -16,6 +16,7 @@ from replicate.digests import combine
 from replicate.errors import CapabilityMissing, IntegrityFailure, UsageError
 from replicate.layout import GenerationId
 from replicate.paths import check_paths
+from replicate.printable import one_line
 from tiers.checks import is_key
 
 FORMAT = 1
@@ -218,8 +219,9 @@ def parse(kind: type[T], data: bytes, *, what: str, max_bytes: int) -> T:
         return kind.model_validate(document)
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
-        where = ".".join(map(str, first["loc"]))
-        raise IntegrityFailure(f"{what} is damaged: {where + ': ' if where else ''}{first['msg']}") from error
+        where = one_line(".".join(map(str, first["loc"]))[:200])
+        words = one_line(first["msg"][:2000])
+        raise IntegrityFailure(f"{what} is damaged: {where + ': ' if where else ''}{words}") from error
 
 
 def check_format(document: dict[str, Any], what: str) -> None:

@@ -13,6 +13,8 @@ from replicate.errors import IntegrityFailure
 MAX_PATH_BYTES = 1024
 MAX_NAME_BYTES = 255
 MAX_DEPTH = 64
+MAX_FOLDERS = 200_000
+"""Folders with something in them; in a manifest of paths that share none, each costs memory of its own."""
 _DRIVE = re.compile(r"^[A-Za-z]:")
 _RESERVED = re.compile(r"^(con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³]) *(\..*)?$", re.IGNORECASE)
 
@@ -45,10 +47,12 @@ def check_paths(files: Iterable[str], directories: Iterable[str] = ()) -> None:
         if folded in taken:
             raise UnsafePath(f"paths {taken[folded]!r} and {path!r} are the same, or differ in letter case only")
         taken[folded] = path
-        for end in (index for index, letter in enumerate(path) if letter == "/"):
-            parent = parents.setdefault(fold(path[:end]), path[:end])
+        for end, folded_end in zip(_slashes(path), _slashes(folded), strict=True):  # a slash folds to itself, alone
+            parent = parents.setdefault(folded[:folded_end], path[:end])
             if parent != path[:end]:
                 raise UnsafePath(f"directories {parent!r} and {path[:end]!r} differ in letter case or spelling only")
+        if len(parents) > MAX_FOLDERS:
+            raise UnsafePath(f"there are more than {MAX_FOLDERS} directories", hint="pack what is in so many")
     for folded, parent in parents.items():
         if folded in taken:
             raise UnsafePath(f"path {taken[folded]!r} is a file or an empty directory, and {parent!r} a directory")
@@ -57,6 +61,10 @@ def check_paths(files: Iterable[str], directories: Iterable[str] = ()) -> None:
 def fold(path: str) -> str:
     """Return what a case- and normalisation-insensitive file system would take ``path`` for."""
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())
+
+
+def _slashes(path: str) -> list[int]:
+    return [index for index, letter in enumerate(path) if letter == "/"]
 
 
 def _fault(path: str) -> str:

@@ -200,11 +200,13 @@ def plan_generations(
     """Decide for every local generation, in the order in which they go up.
 
     What is under way comes first (it is never pre-empted), then the newest.  ``backlog``
-    bounds how many may wait; None means that all do.  Milestones and pins always wait.
+    bounds how many may wait; None means that all do.  Milestones and pins always wait, and
+    so does what was taken back because its copy there was damaged.
     ``unwanted`` names those that retention would take back as soon as they are there.
     """
     known = {fact.id: fact for fact in local}
     pins = frozenset(state.pins) if state else frozenset()
+    lost = frozenset(one.generation for one in state.lost) if state else frozenset()
     ordered = sorted(local, key=lambda fact: (fact.id in under_way, fact.id), reverse=True)
     found = [_decide(fact, state, replicate_every, known) for fact in ordered]
     wanted = [fact for fact, one in zip(ordered, found, strict=True) if one.choice is Choice.UPLOAD]
@@ -216,7 +218,7 @@ def plan_generations(
         if fact.id in not_kept:
             decision = Decision(id=fact.id, choice=Choice.NOT_KEPT, reason=not_kept[fact.id])
         elif decision.choice is Choice.UPLOAD and fact.id not in under_way:
-            kept = str(fact.id) in pins or (replicate_every is not None)
+            kept = str(fact.id) in pins | lost or (replicate_every is not None)
             if backlog is not None and waiting >= backlog and not kept:
                 reason = f"{backlog} newer generations are waiting already"
                 decision = Decision(id=fact.id, choice=Choice.SUPERSEDED, reason=reason)

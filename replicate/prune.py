@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import islice
 
 from replicate.errors import IntegrityFailure, PartialFailure, UsageError
 from replicate.layout import GenerationId, RemoteRun
@@ -19,8 +20,10 @@ from replicate.logwriter import LogWriter
 from replicate.retention import Member, Policy, Reason, RetentionPlan, Rule, Verdict, apply_policy
 from replicate.terms import Descent
 from tiers.errors import TierUnavailable
-from tiers.protocol import Key, Tier
+from tiers.protocol import Key, Tier, walk
 
+_AT_ONCE = 1000
+"""Keys that are listed before they are deleted: a page of most stores."""
 Holds = Mapping[GenerationId, Sequence[Reason]]
 Starts = Mapping[int, GenerationId]
 
@@ -305,7 +308,13 @@ def delete_under(
     count = 0
     before: frozenset[Key] = frozenset()
     with ThreadPoolExecutor(connections, thread_name_prefix="ckptier-delete") as pool:
-        while keys := [info.key for info in tier.list_objects(prefix).objects]:
+        while keys := [info.key for info in islice(walk(tier, prefix), _AT_ONCE)]:
+            foreign = next((key for key in keys if not key.startswith(prefix)), None)
+            if foreign is not None:
+                raise IntegrityFailure(
+                    f"{tier.name}: a listing of {prefix} shows {foreign}: nothing is deleted by it",
+                    hint="the store does not list by prefix: run `ckptier check`",
+                )
             still = before.intersection(keys)
             if still:
                 raise TierUnavailable(

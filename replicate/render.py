@@ -10,6 +10,7 @@ from pathlib import Path
 from replicate.checking import CheckReport, Grade
 from replicate.copyplan import Copied, CopyOutcome, CopyReport
 from replicate.errors import CkptierError, ExitCode
+from replicate.explaining import Explanation
 from replicate.layout import GenerationId
 from replicate.manifest import GenerationRecord
 from replicate.outcomes import ReplicateReport
@@ -18,10 +19,10 @@ from replicate.preview import TierPreview
 from replicate.priced import money_lines
 from replicate.probetable import probe_table
 from replicate.progress import human_bytes
+from replicate.rehearsing.telling import told_rehearsal
 from replicate.restore import Outcome, RestoreReport
-from replicate.status import Explanation, Known, Listed, RunStatus, Safety, TierView
+from replicate.status import Known, Listed, RunStatus, Safety, TierView
 from replicate.statusfile import StatusFile
-from replicate.verify import Finding, VerifyReport
 
 
 def age(at: str | None, now: datetime) -> str:
@@ -178,8 +179,8 @@ def _count(number: int, noun: str) -> str:
 
 
 def status_exit(run: RunStatus) -> ExitCode:
-    """Return the code for a status: 6 for forks, 3 where a tier fails, 0 otherwise."""
-    if run.forks or any(view.unrelated for view in run.tiers):
+    """Return the code for a status: 6 for forks and what is not to be trusted, 3 where a tier fails, 0 otherwise."""
+    if run.forks or any(view.unrelated or view.untrusted for view in run.tiers):
         return ExitCode.TRUST
     return ExitCode.PARTIAL if any(view.error for view in run.tiers) else ExitCode.OK
 
@@ -189,21 +190,7 @@ def render_status(
 ) -> str:
     """Show first the one thing that matters: where training would restart."""
     lines = [f"run {run.run}" + (f"  ({run.run_uid[:8]})" if run.run_uid else "")]
-    marks = [tier.newest for tier in run.tiers if tier.newest is not None]
-    best = max(marks, key=lambda mark: mark.generation, default=None)
-    silent = [tier.tier for tier in run.tiers if asked and tier.known_by is not Known.LOG]
-    if best is not None and silent:
-        lines.append(f"if this machine disappeared now: NOT KNOWN: {', '.join(silent)} did not answer")
-        lines.append(f"  last written down: update {best.generation.next_update}, committed {age(best.at, now)}")
-    elif best is None and any(tier.error for tier in run.tiers):
-        lines.append("if this machine disappeared now: UNKNOWN, for the reason below")
-    elif best is None and any(tier.known_by is Known.NOTHING for tier in run.tiers):
-        lines.append("if this machine disappeared now: not known here; `ckptier status --remote` asks")
-    elif best is None:
-        lines.append("if this machine disappeared now: NOTHING is on any tier yet")
-    else:
-        lines.append(f"if this machine disappeared now: restart from update {best.generation.next_update}")
-        lines.append(f"  {best.generation}, committed {age(best.at, now)}")
+    lines += _restart_lines(run, now, asked=asked)
     newest = run.newest_sealed
     if newest is not None:
         lines.append(f"newest local: {newest.generation} ({newest.level}, sealed {age(newest.sealed_at, now)})")
@@ -218,6 +205,30 @@ def render_status(
     lines.append("")
     lines.append(_daemon_line(view, now, replicating=replicating))
     return "\n".join(lines)
+
+
+def _restart_lines(run: RunStatus, now: datetime, *, asked: bool) -> list[str]:
+    marks = [tier.restart for tier in run.tiers if tier.restart is not None]
+    best = max(marks, key=lambda mark: mark.generation, default=None)
+    gone = "if this machine disappeared now:"
+    if best is None:
+        return [f"{gone} {_no_restart(run)}"]
+    silent = [tier.tier for tier in run.tiers if asked and tier.known_by is not Known.LOG]
+    told = f"committed {age(best.at, now)}"
+    if silent:
+        last = f"  last written down: update {best.generation.next_update}, {told}"
+        return [f"{gone} NOT KNOWN: {', '.join(silent)} did not answer", last]
+    return [f"{gone} restart from update {best.generation.next_update}", f"  {best.generation}, {told}"]
+
+
+def _no_restart(run: RunStatus) -> str:
+    if any(tier.error for tier in run.tiers):
+        return "UNKNOWN, for the reason below"
+    if any(tier.hurt for tier in run.tiers):
+        return "NO GOOD COPY is known here; `ckptier verify` looks for one"
+    if any(tier.known_by is Known.NOTHING for tier in run.tiers):
+        return "not known here; `ckptier status --remote` asks"
+    return "NOTHING is on any tier yet"
 
 
 def _tier_lines(tier: TierView, now: datetime) -> list[str]:
@@ -235,8 +246,7 @@ def _tier_lines(tier: TierView, now: datetime) -> list[str]:
         lines.append(f"  uploading {tier.under_way.generation}: {share}% of {human_bytes(tier.under_way.total_bytes)}")
     if tier.skipped:
         lines.append(f"  {tier.skipped} superseded while they waited")
-    if tier.damaged_slots:
-        lines.append(f"  DAMAGED log slots: {', '.join(map(str, tier.damaged_slots))}")
+    lines += _damage_lines(tier)
     if tier.unrelated:
         lines.append("  HOLDS ANOTHER RUN of this name")
     if tier.error:
@@ -244,6 +254,12 @@ def _tier_lines(tier: TierView, now: datetime) -> list[str]:
         lines.append(f"  FAILING{since}: {_without(tier.tier, tier.error)}")
         lines += [f"  next: {tier.hint}"] if tier.hint else []
     return lines
+
+
+def _damage_lines(tier: TierView) -> list[str]:
+    lines = [f"  HURT: the copy of {one}" for one in tier.hurt]
+    lines += [f"  DAMAGED log slots: {', '.join(map(str, tier.damaged_slots))}"] if tier.damaged_slots else []
+    return [*lines, f"  next: `ckptier verify --tier {tier.tier}` says what still works"] if lines else []
 
 
 def _daemon_line(view: StatusFile | None, now: datetime, *, replicating: bool) -> str:
@@ -295,34 +311,14 @@ def render_explained(found: Explanation) -> str:
         lines.append(f"  on {place.place}: {place.level}{slot}, {place.at or '?'}{pinned}{note}")
     if found.lineage:
         lines.append("  descends from " + " <- ".join(step.generation for step in found.lineage[:4]))
+    lines += [f"  {words}" for record in found.rehearsals for words in told_rehearsal(record)]
     lines.append("  restored now:")
     lines += [f"    {words}" for words in found.when_restored]
     lines += [f"  {tier} did not answer and may know more" for tier in found.unanswered]
-    return "\n".join(lines)
-
-
-def verify_exit(reports: Sequence[VerifyReport]) -> ExitCode:
-    """Return 5 where anything is hurt, 9 where something stayed unknown, else 0."""
-    verdicts = {one.verdict for report in reports for one in report.generations}
-    if Finding.HURT in verdicts or any(report.damaged or report.missing for report in reports):
-        return ExitCode.INTEGRITY
-    return ExitCode.UNREACHABLE if Finding.UNKNOWN in verdicts else ExitCode.OK
-
-
-def render_verified(reports: Sequence[VerifyReport]) -> str:
-    """Show each place, what is hurt, and what still works."""
-    lines = []
-    for report in reports:
-        bad = [one for one in report.generations if one.verdict is not Finding.INTACT]
-        read = sum(one.bytes_read for one in report.generations)
-        lines.append(
-            f"{report.tier}: {len(report.generations) - len(bad)} of {len(report.generations)} generations intact, "
-            f"{human_bytes(read)} read"
-        )
-        lines += [f"  log slot {damage.slot} is DAMAGED: {damage.reason}" for damage in report.damaged]
-        lines += [f"  {one.generation} {one.verdict.upper()}: {'; '.join(one.reasons[:3])}" for one in bad]
-        if bad:
-            lines.append(f"  what still works: {report.newest_intact or 'NOTHING'}")
+    lines += [f"  anchor of {tier}: {anchor}" for tier, anchor in found.anchors]
+    if found.exposed:
+        lines.append("  somebody with this bucket's keys could still:")
+        lines += [f"    {words}" for words in found.exposed]
     return "\n".join(lines)
 
 

@@ -18,6 +18,7 @@ from replicate.log import NO_ENTRY, Body, Claim, Commit, Entry, LogState
 from replicate.logappender import head_due
 from replicate.manifest import GenerationRecord, Manifest, ManifestObject, SealedFile
 from replicate.plan import ObjectPlan, UploadPlan
+from replicate.signing.lines import SIGNATURE_LINE_BYTES
 from replicate.verify import Share, Window
 from tiers.metered import OK
 from tiers.protocol import Verification
@@ -79,11 +80,15 @@ class Sending:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Writer:
-    """Who writes to the log: what entries say of it.  ``state`` is folded into each 256th slot."""
+    """Who writes to the log: what entries say of it.
+
+    ``state`` is folded into each 256th slot; where ``signed``, each entry has a line more.
+    """
 
     name: str = "host:1"
     term: int = 1
     state: LogState | None = None
+    signed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,9 +228,12 @@ def verify_requests(
 ) -> Requests:
     """Return what ``verify`` asks of a tier: the log, each manifest, a look at each object, and the share of leaves.
 
-    ``stored`` are the generations that are verified, newest first.
+    ``stored`` are the generations that are verified, newest first.  The log is listed in any case, the hint read once
+    more, and all that lies there is listed, to tell what lies beside the generations.
     """
-    asked = [*log_requests(replace(at, read_to=None), listing_pages=listing_pages).asked]
+    asked = [*log_requests(replace(at, read_to=None), listing_pages=listing_pages, thorough=True).asked, _hint(at)]
+    keys = pages(sum(len(each.record.files) + 1 for each in stored))
+    asked.append(Asked(verb="list_objects", count=keys if listing_pages else 1, pages=keys))
     window = Window.of(share, sum(each.record.total_bytes for each in stored), seed)
     for each in stored:
         asked.append(Asked(verb="open", down=each.manifest_bytes))
@@ -238,8 +246,8 @@ def _verified(files: Iterable[SealedFile], window: Window) -> Iterator[Asked]:
     for file in files:
         yield Asked(verb="stat")
         for start, length in leaf_ranges(file.size, file.leaf_size):
-            if window.length >= 0 and window.covers(start, length):
-                yield Asked(verb="open", down=length, empty=length == 0)
+            if window.covers(start, length):
+                yield Asked(verb="open", down=length)
         window = window.after(file.size)
 
 
@@ -344,7 +352,7 @@ def entry_bytes(record: GenerationRecord, body: Body, *, slot: int, writer: Writ
         body=body,
         state=writer.state if folded else None,
     )
-    return len(entry.encode())
+    return len(entry.encode()) + (SIGNATURE_LINE_BYTES if writer.signed else 0)
 
 
 def head_bytes(slot: int) -> int:

@@ -26,6 +26,7 @@ from replicate.errors import (
     NothingFound,
     from_tier_error,
 )
+from replicate.generation.disk import create_directory
 from replicate.generation.evidence import Level, unchanged
 from replicate.generation.lineage import read_lineage
 from replicate.generation.local import LocalGeneration, scan_generations
@@ -41,6 +42,8 @@ from replicate.outcomes import TierResult
 from replicate.plan import LocalFact
 from replicate.preview import local_fact
 from replicate.prune import Pruner
+from replicate.signing.anchor import Anchor
+from replicate.signing.remembered import nothing
 from replicate.statusboard import StatusBoard
 from replicate.storekeeping import descent_of
 from replicate.terms import Descent
@@ -270,6 +273,8 @@ class Session:
         else:
             result = TierResult(tier=name, report=report)
             self.keeper.committed(name, report.committed)
+            if report.committed and (seen := self.tracker.seen(name)) is not None:
+                _log.info("%s: the log's anchor is %s", name, Anchor(seen.slot, seen.sha256))
         self.board.passed(result.tier, result.report, result.failure)
         self.count_usage(name)
         return result
@@ -288,7 +293,7 @@ class Session:
         self._replications[name] = Replication(
             log=LogWriter(
                 tier=tier,
-                remote=self.config.remote,
+                remote=replace(self.config.remote, memory=nothing),  # the tracker itself is at hand
                 tracker=self.tracker,
                 clock=self.clock,
                 writer=f"{socket.gethostname()}:{os.getpid()}",
@@ -369,7 +374,7 @@ class Session:
     def _take_lock(self) -> Flock:
         path = self.config.local.daemon_lock
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            create_directory(path.parent, settle=True)
             path.touch()
             lock = self._attempt(path)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""What ``status``, ``list``, ``show``, ``explain`` and ``safe-to-terminate`` say: assembled from values alone.
+"""What ``status``, ``list``, ``show`` and ``safe-to-terminate`` say: assembled from values alone.
 
 Nothing here asks a tier or the disk; the caller read both.  A tier's log counts before
 the tracker; where the log was not read, the tracker's completed mark does, since it
@@ -6,14 +6,15 @@ never runs ahead of the log.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
-from replicate.errors import CkptierError
+from replicate.errors import CkptierError, TrustFailure
 from replicate.generation.evidence import Level
 from replicate.layout import GenerationId
 from replicate.log import Attempt, LiveCommit, LogState, LogView
 from replicate.priced import Priced
+from replicate.signing.anchor import Anchor
 from replicate.statusfile import StatusFile, TierStatus
 from replicate.verify import Fork, find_forks
 
@@ -66,16 +67,25 @@ class Progress:
     failing_since: str | None = None
     backlog: int = 0
     skipped: int = 0
+    anchor: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierInput:
-    """One tier: its log, or why that was not read (both None: nobody asked), and the tracker's view."""
+    """One tier: its log, or why that was not read (both None: nobody asked), and the tracker's view.
+
+    ``found`` is what this machine knows of copies there beyond their commit; quarantined: found hurt.
+    """
 
     tier: str
     view: LogView | None = None
     failure: CkptierError | None = None
     progress: Progress | None = None
+    found: Mapping[GenerationId, Level] = field(default_factory=dict)
+
+    def level(self, generation: GenerationId) -> Level:
+        """Return how well a committed copy is known to be good."""
+        return self.found.get(generation, Level.REPLICATED)
 
 
 class Known(StrEnum):
@@ -97,7 +107,11 @@ class Lag:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierView:
-    """One tier in ``status``.  ``live`` counts committed generations, None where the log was not read."""
+    """One tier in ``status``.  ``live`` counts committed generations, None where the log was not read.
+
+    ``anchor`` (``SLOT:SHA256``) is the last log entry that is known; ``untrusted``: the log is not to be believed.
+    ``hurt`` are copies that ``verify`` found hurt here, ``restart`` is the newest that is not one of them.
+    """
 
     tier: str
     known_by: Known
@@ -114,6 +128,10 @@ class TierView:
     failing_since: str | None
     damaged_slots: tuple[int, ...]
     unrelated: bool
+    anchor: str | None = None
+    untrusted: bool = False
+    hurt: tuple[GenerationId, ...] = ()
+    restart: Mark | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -181,25 +199,6 @@ class Listed:
     places: tuple[PlaceView, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ancestor:
-    """A step of the descent; ``places`` is empty where it is no longer anywhere."""
-
-    generation: str
-    places: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
-    """All about one generation: where it is, where it comes from, and what restoring it now would do."""
-
-    listed: Listed
-    lineage: tuple[Ancestor, ...]
-    newest_because: str
-    when_restored: tuple[str, ...]
-    unanswered: tuple[str, ...]
-
-
 def progress_from(status: StatusFile | None) -> dict[str, Progress]:
     """Take each tier's progress from the view that the replicating process left."""
     return {tier.name: _progress(tier) for tier in status.tiers} if status else {}
@@ -220,6 +219,7 @@ def _progress(tier: TierStatus) -> Progress:
         failing_since=failure.since if failure else None,
         backlog=len(tier.waiting),
         skipped=tier.skipped,
+        anchor=tier.anchor,
     )
 
 
@@ -256,11 +256,14 @@ def _tier_view(tier: TierInput, run_uid: str | None, usable: Sequence[LocalEntry
     unrelated = bool(state and state.founded and run_uid and state.run_uid != run_uid)
     known_by = Known.LOG if tier.view else Known.TRACKER if tier.progress else Known.NOTHING
     newest = None if unrelated else _mark(state.newest if state else None) if tier.view else progress.completed
+    hurt = _hurt(tier, state)
     return TierView(
         tier=tier.tier,
         known_by=known_by,
         newest=newest,
-        evidence=Level.REPLICATED if newest else None,
+        hurt=hurt,
+        restart=_restart(newest, state, hurt),
+        evidence=tier.level(newest.generation) if newest else None,
         lag=_lag(newest, usable) if known_by is not Known.NOTHING else None,
         live=len(state.live) if state else 0 if tier.view else None,
         pins=state.pins if state else (),
@@ -272,7 +275,33 @@ def _tier_view(tier: TierInput, run_uid: str | None, usable: Sequence[LocalEntry
         failing_since=progress.failing_since,
         damaged_slots=tuple(damage.slot for damage in tier.view.damaged) if tier.view else (),
         unrelated=unrelated,
+        anchor=anchor_of(tier.view) or progress.anchor,
+        untrusted=isinstance(tier.failure, TrustFailure) or _untrusted(tier.view),
     )
+
+
+def _untrusted(view: LogView | None) -> bool:
+    return view is not None and any(not damage.trusted for damage in view.damaged)
+
+
+def anchor_of(view: LogView | None) -> str | None:
+    """Return the anchor of a log as read, None for an empty one."""
+    return str(Anchor(view.next_slot - 1, view.last_sha256)) if view and view.next_slot else None
+
+
+def _hurt(tier: TierInput, state: LogState | None) -> tuple[GenerationId, ...]:
+    """Return the copies that were found hurt, newest first; of those, where the log was read, that still count."""
+    hurt = {one for one, level in tier.found.items() if level is Level.QUARANTINED}
+    live = {commit.id for commit in state.live} if state else hurt
+    return tuple(sorted(hurt & live, reverse=True))
+
+
+def _restart(newest: Mark | None, state: LogState | None, hurt: Sequence[GenerationId]) -> Mark | None:
+    """Return the newest copy that is not known to be hurt; None also where only the tracker knows of any."""
+    if newest is None or newest.generation not in hurt:
+        return newest
+    good = [commit for commit in state.live if commit.id not in hurt] if state else []
+    return _mark(max(good, key=lambda commit: commit.id, default=None))
 
 
 def _mark(commit: LiveCommit | None) -> Mark | None:
@@ -295,7 +324,7 @@ def assess_termination(status: RunStatus, tiers: Sequence[str]) -> Safety:
     risks = [risk for name in tiers if (risk := _risk(name, status, newest)) is not None]
     if not tiers and newest is not None:
         risks.append(_at_risk("", newest, newest.generation.next_update, "no tier is configured"))
-    marks = [view.newest for name in tiers if (view := status.tier(name)) is not None]
+    marks = [view.restart for name in tiers if (view := status.tier(name)) is not None]
     known = [mark.generation for mark in marks if mark is not None]
     return Safety(
         safe=not risks,
@@ -313,11 +342,19 @@ def _risk(name: str, status: RunStatus, newest: LocalEntry | None) -> Risk | Non
     if view is None or view.known_by is Known.NOTHING:
         why = view.error if view and view.error else "it was not asked"
         return _at_risk(name, newest, ahead, f"what it holds is unknown: {why}")
-    if view.unrelated:
-        return _at_risk(name, newest, ahead, "it holds another run of this name")
+    if view.unrelated or view.untrusted:
+        other = "it holds another run of this name" if view.unrelated else view.error
+        return _at_risk(name, newest, ahead, other or "entries of its log are not to be trusted")
     if view.newest is None or view.newest.generation < newest.generation:
         return _at_risk(name, newest, view.lag.updates if view.lag else ahead, _not_there(view))
+    if newest.generation in view.hurt:
+        good = view.restart.generation.next_update if view.restart else 0
+        return _at_risk(name, newest, ahead - good, f"`ckptier verify` found its copy there hurt{_instead(view)}")
     return None
+
+
+def _instead(view: TierView) -> str:
+    return f"; the newest good one is {view.restart.generation}" if view.restart else ""
 
 
 def _at_risk(name: str, newest: LocalEntry, updates: int, reason: str) -> Risk:
@@ -335,12 +372,17 @@ def list_generations(local: Sequence[LocalEntry], tiers: Sequence[TierInput]) ->
     """Return every generation that is anywhere, newest first, with where it is."""
     here = {entry.generation: entry for entry in local}
     remote = {commit.id: commit for tier in tiers for commit in (tier.view.live if tier.view else ())}
-    usable = {entry.generation for entry in _usable(local)} | set(remote)
+    good = {commit.id for tier in tiers for commit in (tier.view.live if tier.view else ()) if _counts(tier, commit)}
+    usable = {entry.generation for entry in _usable(local)} | good
     newest = max(usable, default=None)
     return tuple(
         _listed(generation, here.get(generation), remote.get(generation), tiers, newest=generation == newest)
         for generation in sorted({*here, *remote}, reverse=True)
     )
+
+
+def _counts(tier: TierInput, commit: LiveCommit) -> bool:
+    return tier.level(commit.id) is not Level.QUARANTINED
 
 
 def _listed(
@@ -376,71 +418,9 @@ def _there(generation: GenerationId, tier: TierInput) -> PlaceView | None:
         return None
     return PlaceView(
         place=tier.tier,
-        level=Level.REPLICATED,
+        level=tier.level(generation),
         at=commit.at,
         slot=commit.slot,
         pinned=str(generation) in state.pins,
-        note="",
+        note="" if _counts(tier, commit) else "`ckptier verify` found this copy hurt",
     )
-
-
-def explain(generation: GenerationId, local: Sequence[LocalEntry], tiers: Sequence[TierInput]) -> Explanation | None:
-    """Say all that is known of one generation; None where it is nowhere that answered."""
-    everything = list_generations(local, tiers)
-    listed = next((one for one in everything if one.generation == generation), None)
-    if listed is None:
-        return None
-    places = {str(one.generation): tuple(place.place for place in one.places) for one in everything}
-    return Explanation(
-        listed=listed,
-        lineage=_ancestors(str(generation), _parents(local, tiers), places),
-        newest_because=_newest_because(listed, everything),
-        when_restored=_when_restored(listed, everything, local, tiers),
-        unanswered=tuple(tier.tier for tier in tiers if tier.view is None),
-    )
-
-
-def _parents(local: Sequence[LocalEntry], tiers: Sequence[TierInput]) -> dict[str, str | None]:
-    parents = {commit.generation: commit.parent for tier in tiers for commit in (tier.view.live if tier.view else ())}
-    return parents | {str(entry.generation): entry.parent for entry in local}
-
-
-def _ancestors(
-    generation: str, parents: Mapping[str, str | None], places: Mapping[str, tuple[str, ...]]
-) -> tuple[Ancestor, ...]:
-    """Follow parents as far as they are known; a loop, which only a hostile log has, ends it."""
-    steps: dict[str, Ancestor] = {}
-    current = parents.get(generation)
-    while current is not None and current not in steps:
-        steps[current] = Ancestor(generation=current, places=places.get(current, ()))
-        current = parents.get(current)
-    return tuple(steps.values())
-
-
-def _newest_because(listed: Listed, everything: Sequence[Listed]) -> str:
-    quarantined = [place.note for place in listed.places if place.level is Level.QUARANTINED]
-    if quarantined and len(listed.places) == 1:
-        return f"it does not count: quarantined ({quarantined[0] or 'no reason recorded'})"
-    if listed.newest:
-        return "it is the newest: no other has a higher attempt and sequence"
-    newest = next(one.generation for one in everything if one.newest)
-    what = "attempt" if newest.attempt > listed.generation.attempt else "sequence"
-    return f"it is not the newest: {newest} has the higher {what}"
-
-
-def _when_restored(
-    listed: Listed, everything: Sequence[Listed], local: Sequence[LocalEntry], tiers: Sequence[TierInput]
-) -> tuple[str, ...]:
-    good = [place.place for place in listed.places if place.level is not Level.QUARANTINED]
-    if not good:
-        return ("nothing: no copy that counts is known",)
-    numbers = [entry.generation.attempt for entry in local]
-    numbers += [tier.view.state.highest_attempt for tier in tiers if tier.view and tier.view.state]
-    newer = [str(one.generation) for one in everything if one.generation > listed.generation]
-    words = [
-        f"its bytes would come from {', then '.join(good)}",
-        f"a new attempt, {max(numbers) + 1} or higher, would go on at update {listed.next_update}",
-    ]
-    if newer:
-        words.append(f"{len(newer)} newer would be left behind, not deleted: {', '.join(newer[:5])}")
-    return tuple(words)

@@ -16,6 +16,7 @@ from replicate.config import Config, TierConfig
 from replicate.errors import CkptierError
 from replicate.layout import GenerationId
 from replicate.plan import Choice
+from replicate.signing.anchor import Anchor
 from replicate.statusfile import Failure, Replica, StatusFile, TierStatus, UnderWay
 from replicate.tracker import Tracker
 from replicate.upload import Progress
@@ -199,6 +200,7 @@ class StatusBoard:
             failure=board.failure,
             notes=board.notes,
             verified_by=board.verified_by,
+            anchor=str(Anchor(seen.slot, seen.sha256)) if (seen := self.tracker.seen(name)) else None,
             requests=requests,
             bytes_up=sum(row[4] for row in mine),
         )

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from replicate import canonical
+from replicate.errors import IntegrityFailure
 from replicate.layout import LocalRun
 from replicate.manifest import Count, Record, Text, parse
 
@@ -46,7 +47,8 @@ class Replica(Record):
 class TierStatus(Record):
     """One tier as the replicating process sees it.
 
-    ``waiting`` will go up; ``held`` are the store's generations that are completed there.
+    ``waiting`` will go up; ``held`` are the store's generations that are completed there.  ``anchor``
+    (``SLOT:SHA256``) is the furthest log entry that was seen there.
     """
 
     name: Text
@@ -60,6 +62,7 @@ class TierStatus(Record):
     failure: Failure | None = None
     notes: Annotated[tuple[str, ...], Field(strict=False)] = ()
     verified_by: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    anchor: Text | None = None
     requests: Annotated[dict[str, int], Field(default_factory=dict)]
     bytes_up: Count = 0
 
@@ -88,7 +91,9 @@ def read_status(local: LocalRun) -> StatusFile | None:
     Raises IntegrityFailure for one that is damaged: it is replaced by the next pass.
     """
     try:
-        data = local.status.read_bytes()
+        data = canonical.read(local.status, MAX_STATUS_BYTES)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise IntegrityFailure(f"{local.status} cannot be read: {error.strerror}") from error
     return parse(StatusFile, data, what=str(local.status), max_bytes=MAX_STATUS_BYTES)

@@ -32,10 +32,14 @@ class Standing(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermDecision:
-    """Whether this store may write, and why."""
+    """Whether this store may write, and why.
+
+    ``same_attempt``: what keeps it out is another writer of its own attempt, whom an operator may overrule.
+    """
 
     standing: Standing
     reason: str
+    same_attempt: bool = False
 
 
 def decide_term(state: LogState | None, held: HeldTerm | None, descent: Descent) -> TermDecision:
@@ -66,7 +70,7 @@ def _continuing(state: LogState, held: HeldTerm | None, descent: Descent) -> Ter
         return TermDecision(standing=Standing.FENCED, reason=reason)
     if held is not None and held.attempt_id == descent.attempt_id:
         reason = held.fenced or f"term {state.term} was claimed by {state.writer}, ours was {held.term}"
-        return TermDecision(standing=Standing.FENCED, reason=reason)
+        return TermDecision(standing=Standing.FENCED, reason=reason, same_attempt=True)
     return TermDecision(standing=Standing.MAY_CLAIM, reason=f"attempt {descent.attempt} continues the log")
 
 
@@ -82,8 +86,27 @@ def _unfounded(state: LogState, held: HeldTerm | None, descent: Descent) -> Term
         reason = (
             held.fenced or f"run {state.run_uid} has taken this name: its term is {state.term}, ours was {held.term}"
         )
-        return TermDecision(standing=Standing.FENCED, reason=reason)
+        return TermDecision(standing=Standing.FENCED, reason=reason, same_attempt=True)
     return TermDecision(standing=Standing.MAY_CLAIM, reason=f"run {state.run_uid} claimed and never committed")
+
+
+def decide_takeover(state: LogState | None, held: HeldTerm | None, descent: Descent) -> TermDecision:
+    """Decide for an operator who says that this store is to go on: another writer of its attempt is overruled."""
+    decision = decide_term(state, held, descent)
+    if not decision.same_attempt:
+        return decision
+    return TermDecision(standing=Standing.MAY_CLAIM, reason=decision.reason)
+
+
+def decide_mending_term(state: LogState | None, held: HeldTerm | None, descent: Descent) -> TermDecision:
+    """Decide for the repair of a damaged log, in which the claim of this very store may be what was lost."""
+    decision = decide_term(state, held, descent)
+    if state is None or held is None or held.fenced or not decision.same_attempt:
+        return decision
+    lost = held.term > state.term or (held.term == state.term and not state.claim_nonce)
+    if not lost:
+        return decision
+    return TermDecision(standing=Standing.MAY_CLAIM, reason=f"the claim of term {held.term}, which is ours, is lost")
 
 
 def decide_visiting_term(state: LogState | None, held: HeldTerm | None, descent: Descent) -> TermDecision:

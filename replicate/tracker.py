@@ -90,6 +90,20 @@ class Tracker(Leftovers):
                 "SET term=excluded.term, claim_nonce=excluded.claim_nonce, attempt_id=excluded.attempt_id, fenced=NULL",
                 (tier, term, claim_nonce, attempt_id),
             )
+            db.execute("DELETE FROM claiming WHERE tier=?", (tier,))
+
+    def begin_claim(self, tier: str, *, term: int, claim_nonce: str, attempt_id: str) -> None:
+        """Journal a claim before it is made: one that another process finds in the log is then known to be ours."""
+        with self._change(f"claim term {term} on {tier}") as db:
+            db.execute("INSERT OR REPLACE INTO claiming VALUES(?,?,?,?)", (tier, term, claim_nonce, attempt_id))
+
+    def begun_claim(self, tier: str) -> HeldTerm | None:
+        """Return the claim that was begun and of which nothing more is known."""
+        rows = self._rows("SELECT term, claim_nonce, attempt_id FROM claiming WHERE tier=?", tier)
+        if not rows:
+            return None
+        term, nonce, attempt = rows[0]
+        return HeldTerm(term=int_of(term), claim_nonce=str(nonce), attempt_id=str(attempt), fenced=None)
 
     def fence(self, tier: str, reason: str) -> None:
         """Record that this store may no longer write to a tier; only a new attempt or a takeover lifts it."""
@@ -244,6 +258,11 @@ class Tracker(Leftovers):
             for generation, slot, digest, size, at in rows
         ]
         return tuple(sorted(found, key=lambda item: item.generation, reverse=True))
+
+    def was_completed(self, tier: str) -> frozenset[GenerationId]:
+        """Return the generations that were completed once, and which a log no longer carried when it was read."""
+        rows = self._rows("SELECT DISTINCT generation FROM retired WHERE tier=?", tier)
+        return frozenset(GenerationId.parse(str(generation)) for (generation,) in rows)
 
     def skip(self, tier: str, generation: GenerationId, reason: str) -> None:
         """Count a generation that was superseded while it waited."""

@@ -20,6 +20,7 @@ from replicate.tracker import Tracker
 from tiers.errors import IntegrityError, ObjectNotFound, TierError, TierUnavailable
 from tiers.medium import reading_the_medium
 from tiers.protocol import Key, ObjectInfo, Part, Tier, Upload, Verification, all_parts
+from tiers.reliance import relying
 
 RESENDS = 2
 """How often an object whose stored bytes turn out wrong is sent again with the same sealed bytes."""
@@ -281,7 +282,7 @@ class _Run:
             if info.sha256 is not None:
                 self._compare_digest(item, info.sha256)
                 return Verification.STORE_SHA256
-        with self.slots, reading_the_medium() as reading:
+        with self.slots, relying(), reading_the_medium() as reading:
             self._read_back(item)
         return reading.proof
 

@@ -84,4 +84,6 @@ def fingerprint(root: Path) -> tuple[str, ...]:
             names += [entry.name for entry in folder.iterdir() if entry.name.startswith(prefix)]
     with suppress(FileNotFoundError):
         names.append(f"lineage:{(root / 'lineage.json').stat().st_mtime_ns}")
+    with suppress(FileNotFoundError):  # a rehearsal may be what a local generation waits for
+        names.append(f"rehearsals:{(root / 'rehearsals').stat().st_mtime_ns}")
     return tuple(sorted(names))

@@ -7,6 +7,7 @@ a durability test records their order.  There is no switch in the environment:
 only code that imports this module can listen.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -85,10 +86,16 @@ def fsync_directory(path: Path) -> None:
         os.close(fd)
 
 
-def rename(source: Path, target: Path) -> None:
-    """Rename atomically within one filesystem, replacing a file that stands there."""
+def rename(source: Path, target: Path, *, dir_fd: int | None = None) -> None:
+    """Rename atomically within one filesystem, replacing a file that stands there.
+
+    ``dir_fd`` is the folder of both, open: their paths are then only what they are called.
+    """
     with effect(Effect.RENAME, str(target)):
-        source.rename(target)
+        if dir_fd is None:
+            source.rename(target)
+        else:
+            os.rename(source.name, target.name, src_dir_fd=dir_fd, dst_dir_fd=dir_fd)
 
 
 def link(source: Path, target: Path) -> None:
@@ -97,7 +104,7 @@ def link(source: Path, target: Path) -> None:
         target.hardlink_to(source)
 
 
-def unlink(path: Path) -> None:
-    """Remove a name; one that is already gone is fine."""
-    with effect(Effect.UNLINK, str(path)):
-        path.unlink(missing_ok=True)
+def unlink(path: Path, *, dir_fd: int | None = None) -> None:
+    """Remove a name, in the open folder ``dir_fd`` where one is given; one that is already gone is fine."""
+    with effect(Effect.UNLINK, str(path)), contextlib.suppress(FileNotFoundError):
+        os.unlink(path if dir_fd is None else path.name, dir_fd=dir_fd)

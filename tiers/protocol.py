@@ -20,6 +20,10 @@ from enum import StrEnum
 from typing import BinaryIO, NewType, Protocol
 
 from tiers.bodies import Body
+from tiers.errors import TierUnavailable
+
+MAX_EMPTY_PAGES = 1_000
+"""Pages of a listing in a row with nothing on them: some stores give a few, and none gives them for ever."""
 
 Key = NewType("Key", str)
 UploadId = NewType("UploadId", str)
@@ -241,14 +245,34 @@ class Tier(Protocol):
 
 
 def walk(tier: Tier, prefix: str) -> Iterator[ObjectInfo]:
-    """Yield every object under ``prefix``, a request a page."""
+    """Yield every object under ``prefix``, a request a page.
+
+    Raises TierUnavailable where empty pages never end, or a page does not come after the one before it.
+    """
     token: str | None = None
-    while True:
+    empty = 0
+    last = ""
+    while empty < MAX_EMPTY_PAGES:
         page = tier.list_objects(prefix, token)
+        if page.objects and token is not None and page.objects[0].key <= last:
+            raise TierUnavailable(
+                f"a listing goes back to {page.objects[0].key}, which was listed before",
+                tier=tier.name,
+                operation="list_objects",
+                key=prefix,
+            )
         yield from page.objects
+        last = page.objects[-1].key if page.objects else last
         token = page.next_token
         if token is None:
             return
+        empty = 0 if page.objects else empty + 1
+    raise TierUnavailable(
+        f"a listing went on for {MAX_EMPTY_PAGES} pages with nothing on them",
+        tier=tier.name,
+        operation="list_objects",
+        key=prefix,
+    )
 
 
 def all_parts(tier: Tier, upload: Upload) -> Iterator[Part]:

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from tiers.checks import key_components
 from tiers.profiles import Profile, is_loopback
-from tiers.s3_sdk import Config, Session
+from tiers.s3_sdk import Config, new_session
 from tiers.s3_wire import watch
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def build_client(
         ignore_configured_endpoint_urls=True,  # type: ignore[call-arg]  # the stubs do not know it
         user_agent_extra=f"ckptier/{_version()}",
     )
-    session = Session()
+    session = new_session()
     client = session.client(
         "s3",
         endpoint_url=endpoint_url,

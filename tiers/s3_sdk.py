@@ -1,6 +1,7 @@
 """The one place that imports boto3 and botocore, because of what has to be said first."""
 
 import os
+from functools import cache
 
 # Hazard: where the package awscrt happens to be installed, botocore signs through it, in callbacks of
 # 4 KiB, 2.9 times slower.  It decides when it is first imported; this is its documented way out.
@@ -16,7 +17,9 @@ from botocore.awsrequest import (
 )
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
+from botocore.loaders import Loader
 from botocore.parsers import ResponseParserError
+from botocore.session import get_session
 
 __all__ = [
     "AWSHTTPConnection",
@@ -29,4 +32,21 @@ __all__ = [
     "ResponseParserError",
     "Session",
     "exceptions",
+    "new_session",
 ]
+
+
+@cache
+def _data() -> Loader:
+    """One for the process: reading the SDK's own description of S3 takes most of what opening a client does."""
+    return Loader()
+
+
+def new_session() -> Session:
+    """Return a session of its own, with credentials read anew, that shares only the SDK's data files."""
+    core = get_session()
+    core.register_component("data_loader", _data())
+    session = Session(botocore_session=core)
+    paths = _data().search_paths
+    paths[:] = dict.fromkeys(paths)  # each session adds its own folder again
+    return session

@@ -80,9 +80,9 @@ def stop_process(process: subprocess.Popen[bytes], limit: float = STOP_LIMIT) ->
 
 def create_bucket(endpoint_url: str, name: str, *, access_key: str, secret_key: str, clock: Clock) -> None:
     """Create a bucket on a server that has just started; ServerError after START_LIMIT seconds."""
-    from tiers.s3_sdk import BotoCoreError, ClientError, Config, Session  # noqa: PLC0415 - slow, and an extra
+    from tiers.s3_sdk import BotoCoreError, ClientError, Config, new_session  # noqa: PLC0415 - slow, and an extra
 
-    client = Session().client(
+    client = new_session().client(
         "s3",
         endpoint_url=endpoint_url,
         region_name="us-east-1",

@@ -33,9 +33,10 @@ from tiers.protocol import (
     UploadId,
     Verification,
 )
+from tiers.reliance import rely_on
 from tiers.volume_errnos import failure, translate
 from tiers.volume_facts import VolumeMode
-from tiers.volume_files import RESERVED, VolumeRoot, etag_of, is_silly
+from tiers.volume_files import RESERVED, VolumeRoot, etag_of, is_silly, settle
 from tiers.volume_identity import VolumeIdentity
 from tiers.volume_layout import Layout, PartWriting
 from tiers.volume_listing import walk_files
@@ -57,6 +58,9 @@ VOLUME_CAPABILITIES = Capabilities(
 
 _ABSENT_IS_AN_ANSWER = frozenset({"open", "stat", "put_part", "list_parts", "copy_part", "complete"})
 """Verbs for which a missing file means a missing object or upload, not a volume that changes under them."""
+
+_REMEMBERED = 1024
+"""Keys written here of which it is known that they are durable: what is read back right away."""
 
 _NO_ROOT = "is the volume mounted? If it is new, create the folder (mkdir -p)"
 
@@ -84,6 +88,7 @@ class VolumeTier:
         self._root = VolumeRoot(root)
         self._settling = Settling(self._root, name, mode=mode, expected=expected)
         self._page_size = page_size
+        self._written: dict[Key, None] = {}
         advisory = mode in (VolumeMode.DIRECT, VolumeMode.MODAL)
         self._capabilities = replace(VOLUME_CAPABILITIES, fencing=Fencing.ADVISORY) if advisory else VOLUME_CAPABILITIES
 
@@ -111,7 +116,7 @@ class VolumeTier:
         pieces = _apart(body_chunks(body, tier=self._name, operation="put", key=key))
         try:
             with self._mapped("put", key):
-                return _describe(key, self._settling.to_write().put(components, pieces))
+                return self._wrote(key, self._settling.to_write().put(components, pieces))
         except _BodyFailure as failed:
             raise failed.error from None
 
@@ -119,7 +124,7 @@ class VolumeTier:
         """Store the file whole and durably where its key is free."""
         components = self._components(key, "create")
         with self._mapped("create", key):
-            return _describe(key, self._settling.to_write().create(components, data))
+            return self._wrote(key, self._settling.to_write().create(components, data))
 
     def open(self, key: Key, start: int = 0, length: int | None = None) -> BinaryIO:
         """Open the file; a symbolic link in its path is AccessDenied.
@@ -129,6 +134,7 @@ class VolumeTier:
         components = _components(key)
         with self._mapped("open", key):
             fd, info = self._open_file(components)
+        self._found(components)
         try:
             wanted = range_length(info.st_size, start, length, tier=self._name, operation="open", key=key)
             with self._mapped("open", key):
@@ -218,7 +224,7 @@ class VolumeTier:
         components = _components(upload.key)
         with self._mapped("complete", upload.key):
             uploads = self._settling.to_write().uploads
-            return _describe(upload.key, uploads.complete(upload, parts, components))
+            return self._wrote(upload.key, uploads.complete(upload, parts, components))
 
     def abort(self, upload: Upload) -> None:
         """Remove the upload's folder."""
@@ -249,6 +255,25 @@ class VolumeTier:
             os.close(fd)
             raise
         return fd, info
+
+    def _found(self, components: Sequence[str]) -> None:
+        """Have an object that is relied upon made durable, unless that was done when it was written here."""
+        key = Key("/".join(components))
+        if key in self._written:
+            return
+        for path in self._settling.to_read().marks(components):
+            rely_on((self._root.path, path), lambda path=path: self._settle(key, path))  # type: ignore[misc]
+
+    def _settle(self, key: Key, path: Path) -> None:
+        with self._mapped("open", key):
+            settle(path)
+
+    def _wrote(self, key: Key, info: os.stat_result) -> ObjectInfo:
+        """Note a key that is durable, and describe it; only the latest few are known."""
+        self._written[key] = None
+        while len(self._written) > _REMEMBERED:
+            self._written.pop(next(iter(self._written)), None)
+        return _describe(key, info)
 
     def _stream(self, fd: int, components: Sequence[str], start: int, length: int) -> VolumeStream:
         """Return a stream that owns ``fd``, once this returns."""

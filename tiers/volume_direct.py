@@ -30,6 +30,7 @@ from tiers.volume_files import (
     flush,
     lock,
     open_to_lock,
+    settle,
     sync_directory,
     write_on,
 )
@@ -81,6 +82,11 @@ class DirectLayout:
         """Compare the file's size with its mark."""
         if not stat.S_ISREG(info.st_mode) or self._marked_size(components) != info.st_size:
             raise failure(errno.ENOENT, self._root.path.joinpath(*components))
+
+    def marks(self, components: Sequence[str]) -> tuple[Path, ...]:
+        """Return the mark and its folder: all else was fsynced before the mark was made."""
+        mark = self._root.path.joinpath(HIDDEN, MARKS, *components)
+        return mark, mark.parent
 
     def delete(self, components: Sequence[str]) -> None:
         """Unlink mark and file, in this order, and remove the folders that they leave empty."""
@@ -191,6 +197,8 @@ class DirectLayout:
                 effects.fsync_fd(fd, str(spooled))
                 path = self._root.locate(components)
                 if self._is_whole(components) and _same_bytes(spooled, path):
+                    for mark in self.marks(components):
+                        settle(mark)
                     return path.lstat()
                 return self._replace(components, _pieces(spooled))
             finally:

@@ -78,7 +78,8 @@ class SeparatePartWriter:
             if not self._path.with_suffix(".part").exists():
                 with suppress(OSError):  # it goes with the upload's folder
                     effects.unlink(self._path)
-            os.close(fd)
+            with suppress(OSError):  # a part that counts was flushed before; any other is written again
+                os.close(fd)
 
 
 class SeparateUploads(UploadFolders):

@@ -89,6 +89,19 @@ def sync_directory(path: Path) -> None:
             raise
 
 
+def settle(path: Path) -> None:
+    """Make durable what another process left: the bytes of a file, or the names in a folder; gone is fine."""
+    with suppress(FileNotFoundError):
+        if path.is_dir():
+            sync_directory(path)
+            return
+        try:
+            effects.fsync_file(path)
+        except OSError as error:
+            if error.errno not in NO_DIRECTORY_FSYNC:
+                raise
+
+
 def is_silly(name: str) -> bool:
     """Tell whether a name is what NFS or FUSE call a file that was deleted while open: it is nobody's object."""
     return _SILLY.fullmatch(name) is not None

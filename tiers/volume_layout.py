@@ -87,6 +87,10 @@ class Layout(Protocol):
         """Raise FileNotFoundError where the file under a key, whose stat is ``info``, is no object yet."""
         ...
 
+    def marks(self, components: Sequence[str]) -> tuple[Path, ...]:
+        """Return the files and folders whose fsync makes an object durable that another process wrote."""
+        ...
+
     def delete(self, components: Sequence[str]) -> None:
         """Remove an object, durably, and the folders that it leaves empty; a folder of other keys stays."""
         ...
@@ -111,6 +115,10 @@ class RenamedLayout:
 
     def check_whole(self, components: Sequence[str], info: os.stat_result) -> None:
         """Find nothing to object to."""
+
+    def marks(self, components: Sequence[str]) -> tuple[Path, ...]:
+        """Return the folder of the key: its bytes were fsynced before they got it."""
+        return (self._root.path.joinpath(*components[:-1]),)
 
     def delete(self, components: Sequence[str]) -> None:
         """Unlink the file, fsync the folder, and remove the folders that it leaves empty."""

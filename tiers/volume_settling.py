@@ -14,8 +14,8 @@ from tiers.protocol import Fencing
 from tiers.volume_direct import DirectLayout
 from tiers.volume_errnos import failure
 from tiers.volume_facts import ModeDecision, VolumeFacts, VolumeMode, decide_mode
-from tiers.volume_files import HIDDEN, VolumeRoot, sweep
-from tiers.volume_identity import BadMarker, VolumeIdentity, read_identity, write_identity
+from tiers.volume_files import HIDDEN, VolumeRoot, settle, sweep
+from tiers.volume_identity import MARKER, BadMarker, VolumeIdentity, read_identity, write_identity
 from tiers.volume_layout import Layout, RenamedLayout
 from tiers.volume_listing import walk_files
 from tiers.volume_probe import PROBE, probe_volume
@@ -71,6 +71,8 @@ class Settling:
             if self._written is None:
                 if self._identity is None:
                     self._found()
+                else:
+                    settle(self._root.path / HIDDEN / MARKER)  # who wrote it may have died before its fsync
                 self._written = self._permitted()
                 self._tidy(self._written)
             return self._written

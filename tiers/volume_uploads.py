@@ -159,7 +159,8 @@ class PartWriter:
         """Release the file."""
         if self.fd >= 0:
             fd, self.fd = self.fd, -1
-            os.close(fd)
+            with suppress(OSError):  # a part that counts was flushed before; any other is written again
+                os.close(fd)
 
     def _retract(self) -> None:
         # A crash between two contents of a part must not leave the old marker over a mixture.

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from replicate.cli.options import ConfigOption, JsonOption, TierOption, generation_id, replicator
+from replicate.cli.options import ConfigOption, JsonOption, generation_id, replicator
 from replicate.cli.reporting import reporting
 from replicate.errors import ExitCode
 
@@ -81,25 +81,47 @@ def explain(
 
 def verify(
     *,
-    tier: TierOption = None,
+    tier: Annotated[
+        str | None, typer.Option("--tier", "-t", help="Only this tier, or `local` (default: all and the store).")
+    ] = None,
     generation: Annotated[
         str | None, typer.Option("--generation", "-g", help="Only this generation (default: all).")
     ] = None,
     read_data: Annotated[
-        str | None, typer.Option("--read-data", metavar="SHARE", help="Also read and hash: 100%, 10%, 1/7 or 5GiB.")
+        str | None,
+        typer.Option("--read-data", metavar="SHARE", help="Also read and hash 100%, or 10%, 1/7, 5GiB at a time."),
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Which part of the share; count up to cover everything.")] = 0,
+    part: Annotated[
+        str | None, typer.Option("--part", metavar="K/N", help="Also read and hash the K-th of N equal parts.")
+    ] = None,
     config: ConfigOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Check the log, the manifests and every object; with --read-data the bytes too."""
-    with reporting(as_json=as_json) as out:
-        from replicate.render import render_verified, verify_exit  # noqa: PLC0415 - keeps --help fast
-        from replicate.verify import parse_share  # noqa: PLC0415 - as above
+    """Check the log, the manifests and every object; with --read-data the bytes too.
 
-        share = None if read_data is None else parse_share(read_data)
-        reports = replicator(config).verify(tier=tier, share=share, generation=generation_id(generation), seed=seed)
-        out.show(reports, render_verified(reports), exit_code=verify_exit(reports))
+    A share goes on where the last run ended, so that a schedule covers everything: 10% in ten
+    runs.  Exit code 5 where something is hurt, 9 where something is not known.
+    """
+    with reporting(as_json=as_json) as out:
+        from replicate.jsonable import jsonable  # noqa: PLC0415 - keeps --help fast
+        from replicate.render_verify import render_verified, verify_exit  # noqa: PLC0415 - as above
+        from replicate.scrubbing import ScrubRequest  # noqa: PLC0415 - as above
+        from replicate.verify import parse_part, parse_share  # noqa: PLC0415 - as above
+
+        request = ScrubRequest(
+            tier=tier,
+            share=None if read_data is None else parse_share(read_data),
+            generation=generation_id(generation),
+            part=None if part is None else parse_part(part),
+        )
+        found = replicator(config).scrub(request)
+        document = {
+            "result": jsonable(found.reports),
+            "works": jsonable(found.works),
+            "refused": jsonable(found.refused),
+            "unanswered": jsonable(found.unanswered),
+        }
+        out.document(document, render_verified(found), exit_code=verify_exit(found))
 
 
 def safe_to_terminate(

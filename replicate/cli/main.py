@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from replicate.cli import costing, inspecting, moving, pruning, releasing, starting
+from replicate.cli import costing, inspecting, keys, mending, moving, pruning, rehearsing, releasing, starting
 
 app = typer.Typer(
     name="ckptier",
@@ -38,7 +38,7 @@ def _root(
     """Keep a training run's state alive when the machine under it is not."""
 
 
-for module in (starting, moving, inspecting, pruning, costing, releasing):
+for module in (starting, moving, inspecting, rehearsing, pruning, mending, keys, costing, releasing):
     module.register(app)
 
 

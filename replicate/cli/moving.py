@@ -79,6 +79,20 @@ def restore(
         bool, typer.Option("--fresh-ok", help="Exit 0 where provably nothing exists anywhere yet.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 3 instead of falling back to an older one.")] = False,
+    min_sequence: Annotated[
+        str | None, typer.Option("--min-sequence", metavar="N|ID", help="Refuse anything older than this.")
+    ] = None,
+    max_age: Annotated[
+        str | None, typer.Option("--max-age", metavar="12h", help="Refuse if the newest commit is older than this.")
+    ] = None,
+    expect_anchor: Annotated[
+        list[str] | None,
+        typer.Option("--expect-anchor", metavar="SLOT:SHA256", help="Use only tiers whose log holds this; repeatable."),
+    ] = None,
+    unsafe_allow_rollback: Annotated[
+        bool,
+        typer.Option("--unsafe-allow-rollback", help="Although a log is shorter than this machine has seen it."),
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; write nothing.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -88,6 +102,7 @@ def restore(
     with reporting(as_json=as_json, verbose=verbose) as out:
         from replicate.render import render_restored  # noqa: PLC0415 - keeps --help fast
         from replicate.restore import RestoreRequest  # noqa: PLC0415 - as above
+        from replicate.restore.freshness import known_from_elsewhere  # noqa: PLC0415 - as above
 
         request = RestoreRequest(
             generation=generation_id(generation),
@@ -98,6 +113,9 @@ def restore(
             if_absent=if_absent,
             fresh_ok=fresh_ok,
             paths=tuple(path or ()),
+            fresh=known_from_elsewhere(
+                min_sequence, max_age, expect_anchor or (), allow_rollback=unsafe_allow_rollback
+            ),
         )
         report = replicator(config).restore(request, dry_run=dry_run)
         out.show(report, render_restored(report))

@@ -15,9 +15,9 @@ from replicate.errors import CkptierError, ConfigInvalid, ExitCode, UsageError
 
 if TYPE_CHECKING:
     from replicate.release.authorizing import Authorization
-    from replicate.release.keys import Passphrase
     from replicate.release.policy import Policy
     from replicate.release.verbs import Desk, Signer, Sourcing
+    from replicate.signing.keys import Passphrase
 
 PreparedArgument = Annotated[Path, typer.Argument(metavar="PREPARED", help="Folder that `release prepare` made.")]
 AuthorizationArgument = Annotated[Path, typer.Argument(metavar="AUTHORIZATION", help="File of an authorization.")]
@@ -100,15 +100,15 @@ def desk_of(policy: Path, token_file: Path | None) -> "Desk":
 
 def signer_of(name: str, key: Path, passphrase_file: Path | None) -> "Signer":
     """Return somebody with a private key; asks for its passphrase where the file has one."""
-    from replicate.release import keys  # noqa: PLC0415 - keeps --help fast
     from replicate.release.verbs import Signer  # noqa: PLC0415 - as above
+    from replicate.signing import keys  # noqa: PLC0415 - keeps --help fast
 
     return Signer(name=name, key=keys.load(key, passphrase=passphrase_of(passphrase_file, confirm=False)))
 
 
 def passphrase_of(file: Path | None, *, confirm: bool) -> "Passphrase":
     """Return what is asked for a passphrase: the file, or whoever sits at the terminal."""
-    from replicate.release import keys  # noqa: PLC0415 - keeps --help fast
+    from replicate.signing import keys  # noqa: PLC0415 - keeps --help fast
 
     if file is not None:
         return keys.passphrase_from(file)

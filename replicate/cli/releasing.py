@@ -321,7 +321,7 @@ def keygen(
 ) -> None:
     """Make an Ed25519 key; prints the public half for the policy. The file is readable by you only."""
     with reporting(as_json=as_json) as out:
-        from replicate.release import keys  # noqa: PLC0415 - keeps --help fast
+        from replicate.signing import keys  # noqa: PLC0415 - keeps --help fast
 
         passphrase = None if no_passphrase else passphrase_of(passphrase_file, confirm=True)
         public = keys.generate(path, passphrase=passphrase).public

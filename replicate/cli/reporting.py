@@ -12,6 +12,7 @@ from typing import Any
 import typer
 
 from replicate.errors import CkptierError, ExitCode, LocalDisk, from_tier_error
+from replicate.printable import one_line, printable
 from tiers.errors import TierError
 
 _NEXT = {
@@ -68,18 +69,34 @@ class Reporter:
 
 
 def write_error(message: str, hint: str) -> None:
-    """Write what went wrong and what to do next, for people."""
-    sys.stderr.write(f"ckptier: {message}\n  next: {hint}\n")
+    """Write what went wrong and what to do next, for people; no line of the message can pass for the next step."""
+    lines = printable(message).replace("\n", "\n    ")
+    sys.stderr.write(f"ckptier: {lines}\n  next: {one_line(hint)}\n")
 
 
 def write(text: str) -> None:
     """Write a line of result; a reader that has gone away is not our failure."""
     try:
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(printable(text) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
         raise typer.Exit(ExitCode.OK) from None
+
+
+class _Lines(logging.Formatter):
+    """Log lines for a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Format one, with what a terminal would obey escaped."""
+        return printable(super().format(record))
+
+
+def _log_to_stderr() -> None:
+    """Let everything that is logged go to stderr, unless the process has set up logging already."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Lines("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(handlers=[handler])
 
 
 def _disk(error: OSError) -> LocalDisk:
@@ -91,7 +108,7 @@ def _disk(error: OSError) -> LocalDisk:
 @contextmanager
 def reporting(*, as_json: bool, verbose: bool = False) -> Iterator[Reporter]:
     """Run a command's body; every expected error ends in its message, next step and exit code."""
-    logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
+    _log_to_stderr()
     for ours in ("replicate", "tiers"):
         logging.getLogger(ours).setLevel(logging.INFO if verbose else logging.WARNING)
     logging.getLogger("botocore").setLevel(logging.WARNING)  # where it found credentials is nobody's result

@@ -154,7 +154,8 @@ def price_upload(
         if not sending:
             return replace(pricing.result(()), notes=())
         at = position_in(view, holds_term=view.state is not None)
-        writer = Writer(name=f"{socket.gethostname()}:{os.getpid()}")
+        signed = config.trust.keyring is not None
+        writer = Writer(name=f"{socket.gethostname()}:{os.getpid()}", signed=signed)
         asked, _ = replicate_requests(sending, at, writer, listing_pages=pricing.listing_pages)
         items = pricing.items(pricing.used(asked, UPLOAD))
         notes = [ALONE]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from replicate import RunStore
-from replicate.demo.comparison import Comparison, Stage, State, compare, first_difference, state_of
+from replicate.demo.comparison import STAGES, Comparison, Stage, State, compare, first_difference, state_of
 from replicate.demo.stage import DemoFailed, Machine, Remote
 from replicate.demo.trainer import resume
 from replicate.demo.training import TrainingConfig, build
@@ -37,7 +37,7 @@ class Control:
 def prove_state(reference: State, continued: State) -> list[Proved]:
     """Compare the final states of the uninterrupted and the interrupted run, in causal order."""
     comparisons = compare(reference, continued)
-    return [_stage(stage, [item for item in comparisons if item.stage is stage]) for stage in Stage]
+    return [_stage(stage, [item for item in comparisons if item.stage is stage]) for stage in STAGES]
 
 
 def _stage(stage: Stage, items: list[Comparison]) -> Proved:

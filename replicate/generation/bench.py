@@ -59,7 +59,7 @@ class Bench:
             place=place, description=description, elapsed=elapsed, now=self.now, hash_workers=self.hash_workers
         )
         sealed = seal_tree(staging.tree, order, self.local)
-        staging.drop()
+        staging.discard()
         return LocalGeneration(id=sealed.record.generation, directory=sealed.directory, evidence=sealed.evidence)
 
     def place(

@@ -13,7 +13,7 @@ from replicate import canonical
 from replicate.errors import CkptierError, IntegrityFailure, TrustFailure
 from replicate.generation.disk import make_directory, read_document, write_durably
 from replicate.generation.locks import held
-from replicate.layout import GenerationId, LocalRun, RunName, new_nonce
+from replicate.layout import MAX_ATTEMPT, MAX_SEQUENCE, GenerationId, LocalRun, RunName, new_nonce
 from replicate.manifest import Count, Record, Text, parse
 from tiers.clock import Clock, rfc3339
 
@@ -89,7 +89,7 @@ def _recovery(local: LocalRun) -> str:
 
 def open_first(local: LocalRun, clock: Clock, *, run: RunName) -> Lineage:
     """Return the lineage of a store, opening attempt 1 under a new random run_uid if there is none."""
-    make_directory(local.root)
+    make_directory(local.root, settle=True)
     with held(local.lock):
         return _existing_or_first(local, clock, run)
 
@@ -111,7 +111,7 @@ def open_attempt(
     nothing published afterwards can be taken for a continuation of the old attempt.
     Raises TrustFailure where the store holds another run.
     """
-    make_directory(local.root)
+    make_directory(local.root, settle=True)
     with held(local.lock):
         own = read_lineage(local)
         if own is not None and own.run_uid != run_uid:
@@ -120,6 +120,12 @@ def open_attempt(
                 hint="restore into another store, or give this run another name",
             )
         number = max(seen_attempt, own.highest_attempt if own else 0) + 1
+        sequence = max(seen_sequence, parent.sequence, own.highest_sequence if own else 0)
+        if number > MAX_ATTEMPT or sequence >= MAX_SEQUENCE:
+            raise TrustFailure(
+                f"no number is left after attempt {number - 1} and sequence {sequence}: somebody else wrote those",
+                hint="`ckptier list` shows what the tiers say; restore with --to DIR, and give the run another name",
+            )
         opened = Lineage(
             run=run,
             run_uid=run_uid,
@@ -128,7 +134,7 @@ def open_attempt(
             parent=str(parent),
             restored_from=restored_from,
             highest_attempt=number,
-            highest_sequence=max(seen_sequence, parent.sequence, own.highest_sequence if own else 0),
+            highest_sequence=sequence,
             opened_at=rfc3339(clock.now()),
             history=(*own.history, PastAttempt(number=own.attempt, id=own.attempt_id, parent=own.parent))
             if own

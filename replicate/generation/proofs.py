@@ -6,6 +6,7 @@ found hurt.  Each is bound to the manifest's digest: it says nothing about anoth
 """
 
 import logging
+from collections.abc import Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -67,6 +68,26 @@ def proof_level(local: LocalRun, generation: GenerationId, tier: str, manifest_s
     if proof is None or (proof.generation, proof.tier, proof.manifest_sha256) != said:
         return Level.REPLICATED
     return proof.level
+
+
+def damaged_proofs(local: LocalRun) -> tuple[str, ...]:
+    """Return what is wrong with the documents about copies on tiers, one after another."""
+    return tuple(str(found) for found in _proofs(local) if isinstance(found, IntegrityFailure))
+
+
+def known_hurt(local: LocalRun) -> tuple[Proof, ...]:
+    """Return what was written down of copies that were found hurt, whatever became of them since."""
+    return tuple(one for one in _proofs(local) if isinstance(one, Proof) and one.level is Level.QUARANTINED)
+
+
+def _proofs(local: LocalRun) -> Iterator[Proof | IntegrityFailure]:
+    for path in sorted(local.evidence.glob("*@*.json")):
+        try:
+            data = read_document(path, _MAX_BYTES)
+            if data is not None:
+                yield parse(Proof, data, what=str(path), max_bytes=_MAX_BYTES)
+        except IntegrityFailure as error:
+            yield error
 
 
 def forget_proof(local: LocalRun, generation: GenerationId, tier: str) -> None:

@@ -1,14 +1,15 @@
 """The block in which a trainer writes its state."""
 
-import logging
+import errno
 import os
+import shutil
 import warnings
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from replicate.errors import CkptierError, IntegrityFailure, LocalDisk
+from replicate.errors import IntegrityFailure, LocalDisk
 from replicate.generation.bench import Bench
 from replicate.generation.disk import FULL, disk_error
 from replicate.generation.evidence import Level
@@ -17,7 +18,8 @@ from replicate.generation.released import DiskNearlyFull, describe_shortage, mak
 from replicate.generation.seal import Description, check_tree, make_durable
 from replicate.generation.staging import StagedRecord, Staging, sweep
 
-_log = logging.getLogger(__name__)
+_OF_TORCH = ("PytorchStreamWriter", "inline_container")
+_NEXT_TO_NOTHING = 1 << 20
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,13 +55,15 @@ class Publication(AbstractContextManager[Path]):
         if staging is None or self._pid != os.getpid():
             return
         if error is not None:
-            _drop(staging)
-            _raise_if_disk(error, staging)
+            failure = _disk_failure(error, staging)  # first: dropping frees what it says is full
+            staging.discard()
+            if failure is not None:
+                raise failure from error
             return
         try:
             self._finish(staging)
         except BaseException:
-            _drop(staging)
+            staging.discard()
             raise
 
     def _finish(self, staging: Staging) -> None:
@@ -96,19 +100,22 @@ def approve(bench: Bench, generation: LocalGeneration) -> LocalGeneration:
     return load_generation(bench.local, generation.id)
 
 
-def _drop(staging: Staging) -> None:
-    """Remove what was written; where even that fails the next publish sweeps it, and the first error counts."""
-    try:
-        staging.drop()
-    except CkptierError as error:
-        _log.warning("%s stays behind and will be swept: %s", staging.directory, error.message)
-
-
-def _raise_if_disk(error: BaseException, staging: Staging) -> None:
-    """Explain an OSError of writing into the directory; the trainer's other ones are its own business."""
+def _disk_failure(error: BaseException, staging: Staging) -> LocalDisk | None:
+    """Explain an error of writing into the directory; the trainer's other ones are its own business."""
+    if isinstance(error, RuntimeError) and any(word in str(error) for word in _OF_TORCH):
+        # torch's own writer hides the errno, and says no more than how far it came.
+        hidden = OSError(errno.EIO, "torch could not write it all")
+        return disk_error(_full_or(hidden, staging), staging.directory, "writing the state")
     if not isinstance(error, OSError):
-        return
+        return None
     name = error.filename
     inside = isinstance(name, (str, os.PathLike)) and Path(name).is_relative_to(staging.directory)
     if inside or (name is None and error.errno in FULL):
-        raise disk_error(error, staging.directory, "writing the state") from error
+        return disk_error(error, staging.directory, "writing the state")
+    return None
+
+
+def _full_or(error: OSError, staging: Staging) -> OSError:
+    """Return ENOSPC where next to nothing is free, else the error."""
+    free = shutil.disk_usage(staging.directory).free
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) if free < _NEXT_TO_NOTHING else error

@@ -69,9 +69,12 @@ def _good_copy_stands(bench: Bench, record: GenerationRecord) -> bool:
     if not directory.exists():
         return False
     if bench.validate(record.generation).level is not Level.QUARANTINED:
+        with local_io(directory, "making it durable"):  # who put it there may have died before the fsync
+            effects.fsync_directory(bench.local.generations)
         return True
     aside = bench.local.root / f"{DAMAGED}{record.id}-{new_nonce()}"
     with local_io(directory, "moving the damaged copy aside"):
         effects.rename(directory, aside)
         effects.fsync_directory(bench.local.generations)
+        effects.fsync_directory(bench.local.root)
     return False

@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import Literal, Self
 
 from replicate import canonical
-from replicate.errors import IntegrityFailure
-from replicate.generation.disk import TEMPORARY, local_io, make_directory, read_document, remove_tree, write_new
+from replicate.errors import IntegrityFailure, LocalDisk
+from replicate.generation.disk import (
+    TEMPORARY,
+    local_io,
+    make_directory,
+    read_document,
+    remove_tree,
+    sweep_temporaries,
+    write_new,
+)
 from replicate.generation.locks import Flock, held
 from replicate.generation.seal import FILES, Description, Place
 from replicate.layout import LocalRun, new_nonce
@@ -48,7 +56,7 @@ class Staging:
     @classmethod
     def open(cls, local: LocalRun) -> Self:
         """Create an incoming directory; the store's lock keeps a sweep away until it is owned."""
-        make_directory(local.root)
+        make_directory(local.root, settle=True)
         directory = local.root / f"{INCOMING}{new_nonce()}"
         with held(local.lock), local_io(local.root, "preparing to publish"):
             directory.mkdir()
@@ -92,6 +100,13 @@ class Staging:
             raise IntegrityFailure(f"{path} is missing", hint=f"look into {self.directory}; its files are whole")
         return parse(StagedRecord, data, what=str(path), max_bytes=_MAX_METADATA_BYTES)
 
+    def discard(self) -> None:
+        """Remove it and let go; what cannot be removed is told, and swept another time."""
+        try:
+            self.drop()
+        except LocalDisk as error:
+            _log.warning("%s stays behind and will be swept: %s", self.directory, error.message)
+
     def drop(self) -> None:
         """Remove it and let go."""
         try:
@@ -127,16 +142,26 @@ def sweep(local: LocalRun) -> tuple[Path, ...]:
         for path in local.root.glob(f"{TEMPORARY}*-*.json"):
             if path.name.endswith((local.lineage.name, local.latest.name)):
                 effects.unlink(path)
-        orphans = [(path, lock) for path in _leftovers(local) for free, lock in [_orphaned(path)] if free]
+        sweep_temporaries(local.root)
+        sweep_temporaries(local.evidence)
+        orphans: list[tuple[Path, Flock | None]] = [(path, None) for path in staged(local) if _is_shell(path)]
+        orphans += [(path, lock) for path in _leftovers(local) for free, lock in [_orphaned(path)] if free]
     for path, lock in orphans:
         _log.info("sweeping %s, which a process that ended left unfinished", path)
         try:
             remove_tree(path)
+            removed.append(path)
+        except LocalDisk as error:  # what nobody needs must not keep anybody from saving
+            _log.warning("%s cannot be swept: %s", path, error.message)
         finally:
             if lock is not None:
                 lock.release()
-        removed.append(path)
     return tuple(removed)
+
+
+def _is_shell(directory: Path) -> bool:
+    """Whether a staged directory was sealed, and only its removal was interrupted, after the owner's file."""
+    return not (directory / _TREE).exists() and not (directory / _OWNER).exists()
 
 
 def _leftovers(local: LocalRun) -> list[Path]:

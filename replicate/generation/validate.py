@@ -9,16 +9,16 @@ import json
 import os
 import subprocess
 import sys
-import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
-from typing import Any
+from pathlib import Path
 
 from replicate import canonical
 from replicate.digests import digest_file
 from replicate.errors import CapabilityMissing, IntegrityFailure
+from replicate.formats.torch_zip import MAGIC
 from replicate.generation import torch_check
+from replicate.generation.containers import TORCH_SUFFIXES, check_containers
 from replicate.generation.disk import local_io
 from replicate.generation.evidence import FileIdentity, Level, unchanged
 from replicate.generation.local import LocalGeneration
@@ -27,8 +27,6 @@ from replicate.manifest import GenerationRecord, SealedFile
 
 RESTART_KEYS = ("model", "optimizer", "next_update", "rng")
 PAYLOAD = "payload.pt"
-_TORCH_SUFFIXES = frozenset({".pt", ".pth", ".ckpt", ".bin"})
-_ZIP_MAGIC = b"PK\x03\x04"
 _PASSED = ("PATH", "HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "PYTHONHOME", "PYTHONPATH", "TMPDIR", "VIRTUAL_ENV")
 _REASON = 500
 
@@ -60,16 +58,20 @@ def validate_generation(generation: LocalGeneration, *, limits: Limits, hash_wor
         record = generation.record
         _check_record(generation)
         identities = _check_bytes(generation, record, hash_workers)
-        fault = next(filter(None, (_container_fault(generation.files, file) for file in record.files)), "")
     except CapabilityMissing:
         raise
     except IntegrityFailure as error:
         return Verdict(level=Level.QUARANTINED, reason=_trim(error.message), detail="", identities={})
-    detail = "digests"
+    try:
+        unjudged = check_containers(generation.files, record)
+        fault, detail = "", "digests"
+    except IntegrityFailure as error:
+        unjudged, fault, detail = (), error.message, ""
     if not fault and payload_kind(record.payload)[0] == "torch":
         fault, detail = _torch_fault(generation.files, record, limits)
     if fault:
         return Verdict(level=Level.QUARANTINED, reason=_trim(fault), detail="", identities=identities)
+    detail = _trim("; ".join((detail, *unjudged)))
     return Verdict(level=Level.VALIDATED, reason="validated", detail=detail, identities=identities)
 
 
@@ -139,29 +141,6 @@ def _check_digest(path: Path, sealed: SealedFile, workers: int) -> FileIdentity:
     return identity
 
 
-def _container_fault(files: Path, file: SealedFile) -> str:
-    """Check the zip directory of what torch wrote: a save that hit a full disk lacks its end."""
-    if PurePosixPath(file.path).suffix not in _TORCH_SUFFIXES:
-        return ""
-    path = files / file.path
-    with local_io(path, "checking its container"):
-        if file.size == 0:  # .bin is anybody's suffix; the others are torch's, and never empty
-            return "" if path.suffix == ".bin" else f"{file.path}: unloadable: it is empty"
-        with path.open("rb") as stream:
-            if stream.read(len(_ZIP_MAGIC)) != _ZIP_MAGIC:
-                return ""
-            return _zip_fault(file, stream)
-
-
-def _zip_fault(file: SealedFile, stream: Any) -> str:
-    try:
-        with zipfile.ZipFile(stream) as archive:
-            outside = [one.filename for one in archive.infolist() if one.header_offset + one.compress_size > file.size]
-    except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-        return f"{file.path}: unloadable: its zip directory is damaged or missing ({error})"
-    return f"{file.path}: unloadable: its zip directory points outside of it" if outside else ""
-
-
 def _torch_fault(files: Path, record: GenerationRecord, limits: Limits) -> tuple[str, str]:
     """Return the fault, if any, and how far the check went."""
     payloads = [file for file in record.files if _is_torch(files / file.path)]
@@ -191,10 +170,10 @@ def _torch_fault(files: Path, record: GenerationRecord, limits: Limits) -> tuple
 def _is_torch(path: Path) -> bool:
     if path.suffix in {".pt", ".pth"}:
         return True
-    if path.suffix not in _TORCH_SUFFIXES:
+    if path.suffix not in TORCH_SUFFIXES:
         return False
     with local_io(path, "checking its container"), path.open("rb") as stream:
-        return stream.read(len(_ZIP_MAGIC)) == _ZIP_MAGIC
+        return stream.read(len(MAGIC)) == MAGIC
 
 
 def _main_payload(payloads: list[SealedFile]) -> SealedFile | None:
@@ -212,7 +191,7 @@ def _run_check(request: str, limits: Limits) -> tuple[str, bool]:
                 command,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
-                env=_environment(os.environ.items()),
+                env=limited_environment(os.environ.items()),
                 timeout=limits.seconds,
                 check=False,
             )
@@ -225,7 +204,7 @@ def _run_check(request: str, limits: Limits) -> tuple[str, bool]:
     return str(json.loads(done.stdout)["fault"]), True
 
 
-def _environment(inherited: Iterable[tuple[str, str]]) -> dict[str, str]:
+def limited_environment(inherited: Iterable[tuple[str, str]]) -> dict[str, str]:
     """Pass on what finding Python and torch takes, and nothing that could hold a secret."""
     passed = {name: value for name, value in inherited if name in _PASSED}
     return {**passed, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}

@@ -21,7 +21,10 @@ class Claim(Record):
 
 
 class Commit(Record):
-    """A generation exists on this tier from here on."""
+    """A generation exists on this tier from here on.
+
+    ``adopted`` by a repair: its prefix may be of an earlier term than the entry's.
+    """
 
     kind: Literal["commit"] = "commit"
     generation: GenerationText
@@ -31,12 +34,14 @@ class Commit(Record):
     manifest_sha256: Sha256
     total_bytes: Count
     objects: Count
+    adopted: bool = False
 
 
 class Retire(Record):
     """A generation no longer counts; its bytes go after a delay.
 
     ``swept`` names the manifests of generations retired before of which nothing is left.
+    ``damaged``: this copy of it is hurt, so that no pin holds it.
     """
 
     kind: Literal["retire"] = "retire"
@@ -44,6 +49,7 @@ class Retire(Record):
     manifest_key: str
     reason: Text
     swept: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    damaged: bool = False
 
 
 class Pin(Record):
@@ -62,7 +68,10 @@ class Unpin(Record):
 
 
 class Void(Record):
-    """Names a damaged slot and the digest of the bytes found there, so that the log can go on."""
+    """Names a damaged slot and the digest of the bytes found there, so that the log can go on.
+
+    One that names its own slot fills a gap: what stood there is lost, and nothing else can come to stand there.
+    """
 
     kind: Literal["void"] = "void"
     slot: Count

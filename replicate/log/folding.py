@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import cast
 
 from replicate.errors import UsageError
-from replicate.layout import GenerationId
+from replicate.layout import GenerationId, RemoteRun
 from replicate.log.bodies import Body, Claim, Commit, Pin, Retire, Unpin, Void
 from replicate.log.entry import Entry
 from replicate.log.state import Attempt, LiveCommit, LogState, Retired
@@ -41,16 +41,31 @@ def _refusal(state: LogState, entry: Entry) -> Verdict | None:
         return Verdict.STALE_TERM
     if isinstance(body, Commit | Retire | Void) and entry.term != state.term:
         return Verdict.STALE_TERM
-    if isinstance(body, Commit) and f".t{entry.term}-" not in body.manifest_key:
+    if isinstance(body, Commit) and not _of_its_term(entry, body):
         return Verdict.FOREIGN_PREFIX
     return _standing_refusal(state, body)
+
+
+def _of_its_term(entry: Entry, body: Commit) -> bool:
+    """Whether a commit names a prefix of the entry's own term; one that was adopted, of that or an earlier one."""
+    if not body.adopted:
+        return f".t{entry.term}-" in body.manifest_key
+    term = _prefix_term(entry, body)
+    return term is not None and term <= entry.term
+
+
+def _prefix_term(entry: Entry, body: Commit) -> int | None:
+    """Return the term of the prefix that a commit names; None where that is none of the generation's."""
+    prefix = RemoteRun.of(entry.run).prefix_of(body.manifest_key)
+    return prefix.term if prefix is not None and str(prefix.generation) == body.generation else None
 
 
 def _standing_refusal(state: LogState, body: Body) -> Verdict | None:
     """Return the rule that an entry of the right term breaks because of what stands."""
     if isinstance(body, Commit) and state.find(body.generation):
         return Verdict.REPEATED
-    if isinstance(body, Retire) and _taken_back(state, body) and body.generation in state.pins:
+    pinned = isinstance(body, Retire) and not body.damaged and body.generation in state.pins
+    if pinned and isinstance(body, Retire) and _taken_back(state, body):
         return Verdict.PINNED
     return None
 
@@ -77,18 +92,19 @@ def _claimed(state: LogState, entry: Entry) -> LogState:
             "term": entry.term,
             "writer": claim.writer,
             "claim_nonce": entry.nonce,
-            "attempts": _with_attempt(state, entry),
+            "attempts": with_attempt(state, entry),
         }
     )
 
 
 def _committed(state: LogState, entry: Entry) -> LogState:
     commit = cast("Commit", entry.body)
+    term = _prefix_term(entry, commit) if commit.adopted else None
     live = LiveCommit(
         generation=commit.generation,
         parent=commit.parent,
         slot=entry.slot,
-        term=entry.term,
+        term=entry.term if term is None else term,
         manifest_key=commit.manifest_key,
         manifest_size=commit.manifest_size,
         manifest_sha256=commit.manifest_sha256,
@@ -96,7 +112,7 @@ def _committed(state: LogState, entry: Entry) -> LogState:
         objects=commit.objects,
         at=entry.at,
     )
-    update = {"founded": True, "live": (*state.live, live), "attempts": _with_attempt(state, entry)}
+    update = {"founded": True, "live": (*state.live, live), "attempts": with_attempt(state, entry)}
     return state.model_copy(update=update)
 
 
@@ -115,6 +131,7 @@ def _retired(state: LogState, entry: Entry) -> LogState:
         objects=found.objects,
         reason=body.reason,
         at=entry.at,
+        damaged=body.damaged,
     )
     live = tuple(commit for commit in state.live if commit is not found)
     return state.model_copy(update={"live": live, "retired": (*retired, gone)})
@@ -144,7 +161,8 @@ _APPLY: dict[type, Callable[[LogState, Entry], LogState]] = {
 }
 
 
-def _with_attempt(state: LogState, entry: Entry) -> tuple[Attempt, ...]:
+def with_attempt(state: LogState, entry: Entry) -> tuple[Attempt, ...]:
+    """Return the attempts that a log knows after an entry of one of them."""
     start = _start_of(entry)
     for index, known in enumerate(state.attempts):
         if (known.number, known.id) == (entry.attempt, entry.attempt_id):

@@ -1,5 +1,6 @@
 """What a log adds up to: the folded state, which every 256th entry carries."""
 
+from collections import Counter
 from typing import Annotated
 
 from pydantic import Field
@@ -32,6 +33,7 @@ class Retired(Record):
     """A commit that was taken back and of which something may still lie on the tier; part of the folded state.
 
     ``slot`` is that of the retire entry: when the store says that this was written, the delay begins.
+    ``damaged``: it was taken back because this copy was hurt, not because it was no longer wanted.
     """
 
     generation: GenerationText
@@ -41,6 +43,7 @@ class Retired(Record):
     objects: Count
     reason: Text
     at: Text
+    damaged: bool = False
 
     @property
     def id(self) -> GenerationId:
@@ -83,6 +86,12 @@ class LogState(Record):
         return next((commit for commit in self.live if commit.generation == str(generation)), None)
 
     @property
+    def lost(self) -> tuple[Retired, ...]:
+        """What was taken back as damaged, and neither committed again nor taken back for another reason since."""
+        last = {one.generation: one for one in sorted(self.retired, key=lambda one: one.slot)}
+        return tuple(one for one in last.values() if one.damaged and self.find(one.generation) is None)
+
+    @property
     def highest_attempt(self) -> int:
         """Highest attempt number that this log knows; 0 where it knows none."""
         return max((attempt.number for attempt in self.attempts), default=0)
@@ -95,5 +104,5 @@ class LogState(Record):
     @property
     def forks(self) -> tuple[int, ...]:
         """Attempt numbers that stand here under two ids."""
-        numbers = [attempt.number for attempt in self.attempts]
-        return tuple(sorted({number for number in numbers if numbers.count(number) > 1}))
+        counts = Counter(attempt.number for attempt in self.attempts)
+        return tuple(sorted(number for number, count in counts.items() if count > 1))

@@ -23,9 +23,9 @@ from replicate.release.authorization import Act, Approval, AuthorizationRecord, 
 from replicate.release.destination import HUB_SCHEME, Destination, Gating, Visibility
 from replicate.release.documents import Document, decode, encode, faults, read_bytes
 from replicate.release.envelope import Envelope, PayloadType, from_document, sign, verify
-from replicate.release.keys import SigningKey
 from replicate.release.policy import Permission, Person, Policy, wrong_key
 from replicate.release.subject import Observed
+from replicate.signing.keys import SigningKey
 from tiers import effects
 from tiers.clock import Clock, rfc3339
 

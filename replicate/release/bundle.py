@@ -20,8 +20,8 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from replicate import canonical
+from replicate.formats.safetensors import MAX_DIMENSIONS
 from replicate.release.documents import Count, Document, Name, Sha256, Text, encode
-from replicate.release.headers import MAX_DIMENSIONS
 
 MANIFEST = "export-manifest.json"
 

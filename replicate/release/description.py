@@ -14,6 +14,7 @@ from replicate.errors import ConfigInvalid
 from replicate.release.bundle import Kind
 from replicate.release.destination import Destination
 from replicate.release.documents import Document, Name, Text, faults
+from replicate.tomltext import parse_toml
 
 _NAME_IT = "name a release description; `ckptier release init` writes one to fill in"
 
@@ -205,7 +206,7 @@ class ReleaseDescription(Document):
 def load_description(path: Path) -> ReleaseDescription:
     """Read and check a description; every fault is named in one ConfigInvalid."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = parse_toml(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigInvalid(f"{path} cannot be read: {error.strerror}", hint=_NAME_IT) from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

@@ -21,7 +21,7 @@ from pydantic import Field, ValidationError
 from replicate import canonical
 from replicate.errors import IntegrityFailure
 from replicate.release.documents import Document, faults
-from replicate.release.keys import SIGNATURE_BYTES, PublicKey, SigningKey
+from replicate.signing.keys import SIGNATURE_BYTES, PublicKey, SigningKey
 
 MAX_ENVELOPE_BYTES = 8 * 1024 * 1024
 MAX_SIGNATURES = 16

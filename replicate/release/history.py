@@ -25,8 +25,8 @@ from replicate.release.destination import Gating, Visibility
 from replicate.release.documents import Document, Name, Sha256, Text, decode, encode
 from replicate.release.envelope import Envelope, PayloadType, Signature, from_document, sign, verify
 from replicate.release.findings import Moment
-from replicate.release.keys import SigningKey
 from replicate.release.policy import Permission, Policy
+from replicate.signing.keys import SigningKey
 
 MAX_ENTRY_BYTES = 256 * 1024
 MAX_ENTRIES = 10_000

@@ -36,7 +36,8 @@ from replicate.paths import fold
 from replicate.release.destination import Destination, Visibility
 from replicate.release.documents import Document, Name, Text, encode, faults
 from replicate.release.findings import Moment
-from replicate.release.keys import PublicKey
+from replicate.signing.keys import PublicKey
+from replicate.tomltext import parse_toml
 
 _NAME_IT = "name the release policy; `ckptier release init` writes one to fill in"
 MAX_POLICY_BYTES = 1024 * 1024
@@ -167,7 +168,7 @@ def parse_policy(data: bytes, *, what: str) -> Policy:
     if len(data) > MAX_POLICY_BYTES:
         raise ConfigInvalid(f"{what} is larger than {MAX_POLICY_BYTES} bytes", hint="name the release policy")
     try:
-        document = tomllib.loads(data.decode())
+        document = parse_toml(data.decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigInvalid(f"{what} is not valid TOML: {error}", hint="correct the line that is named") from error
     try:

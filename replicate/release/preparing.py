@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from replicate.errors import CapabilityMissing, LocalDisk, UsageError
+from replicate.formats.safetensors import ITEM_BITS
 from replicate.generation.disk import local_io, make_directory, remove_tree, write_new
 from replicate.generation.tree import scan as list_tree
 from replicate.layout import new_nonce
@@ -34,7 +35,6 @@ from replicate.release.description import ReleaseDescription
 from replicate.release.documents import encode
 from replicate.release.expected import Expected
 from replicate.release.findings import ScanReport, Waiver
-from replicate.release.headers import ITEM_BITS
 from replicate.release.licenses import check_license
 from replicate.release.provenance import FILE as PROVENANCE
 from replicate.release.provenance import provenance, source_identity

@@ -32,8 +32,8 @@ from replicate.release.history import (
     Standing,
     fold,
 )
-from replicate.release.keys import SigningKey
 from replicate.release.policy import Permission, Policy, wrong_key
+from replicate.signing.keys import SigningKey
 from tiers.clock import Clock
 from tiers.errors import ObjectExists, ObjectNotFound, TierError, TierUnavailable
 from tiers.metered import Meter

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from replicate.digests import BLOCK, CountedSha256
 from replicate.errors import IntegrityFailure
+from replicate.formats.safetensors import read_header
 from replicate.generation.disk import local_io
 from replicate.release.bundle import PublishedFile, PublishedTensor
-from replicate.release.headers import read_header
 
 WEIGHTS = ".safetensors"
 

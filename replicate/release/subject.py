@@ -20,6 +20,7 @@ from pydantic import Field
 from replicate import canonical
 from replicate.digests import BLOCK, CountedSha256
 from replicate.errors import IntegrityFailure, LocalDisk
+from replicate.formats.safetensors import MAX_HEADER_BYTES, FileHeader, parse_header
 from replicate.generation.tree import SpecialFile, scan
 from replicate.release.authorization import Subject
 from replicate.release.bundle import (
@@ -35,7 +36,6 @@ from replicate.release.description import ReleaseDescription
 from replicate.release.destination import Destination
 from replicate.release.documents import MAX_DOCUMENT_BYTES, Document, T, decode, encode
 from replicate.release.findings import ScanReport, Waiver
-from replicate.release.headers import MAX_HEADER_BYTES, FileHeader, parse_header
 
 CARD = "README.md"
 WORKERS = 2

@@ -36,7 +36,6 @@ from replicate.release.destination import Destination, Gating, Visibility
 from replicate.release.documents import Document, faults, read
 from replicate.release.findings import Waiver
 from replicate.release.history import ReleaseHistory
-from replicate.release.keys import SigningKey
 from replicate.release.policy import Policy, load_policy
 from replicate.release.preparing import PrepareReport, prepare
 from replicate.release.publishing.opening import open_place
@@ -55,6 +54,8 @@ from replicate.release.scan.inputs import Identities
 from replicate.release.source import SourceGeneration, fetch, open_local
 from replicate.release.subject import observe
 from replicate.release.verifying.verifying import VerifyReleaseReport, verify_release
+from replicate.signing.keys import SigningKey
+from replicate.tomltext import parse_toml
 from tiers.clock import Clock, SystemClock
 
 Choice = TypeVar("Choice", Visibility, Gating)
@@ -165,7 +166,7 @@ def prepare_release(
 def load_waivers(path: Path) -> tuple[Waiver, ...]:
     """Read a waiver file; raises ConfigInvalid that names every fault."""
     try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        document = parse_toml(path.read_text(encoding="utf-8"))
         return _WaiverFile.model_validate_json(_as_json(document)).waiver
     except OSError as error:
         raise ConfigInvalid(f"{path} cannot be read: {error.strerror}", hint="name the waiver file") from error

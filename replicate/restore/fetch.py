@@ -58,6 +58,13 @@ class Tally:
     incidents: tuple[Incident, ...]
 
 
+RETIRED = "retired during restore"
+
+
+class AllRetired(IntegrityFailure):
+    """Every generation that there was when the logs were read has been taken back since."""
+
+
 class NotProved(IntegrityFailure):
     """No place could prove a leaf.  ``incidents`` are its faults, ``cause`` the last failure to answer, if any."""
 

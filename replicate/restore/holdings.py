@@ -2,17 +2,21 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 
+from replicate import canonical
 from replicate.errors import CkptierError, from_tier_error
 from replicate.generation.evidence import Level
 from replicate.generation.lineage import read_lineage
 from replicate.generation.local import LocalGeneration, scan_generations
 from replicate.layout import GenerationId, LocalRun, RemoteRun
-from replicate.log import Attempt
-from replicate.logbook import Logbook
+from replicate.log import Attempt, LogView
+from replicate.logbook import Logbook, RolledBack
 from replicate.manifest import GenerationRecord
+from replicate.restore.freshness import Freshness
 from replicate.restore.plan import Held, HeldGeneration, TierAnswer
+from replicate.restore.sources import LocalSource, Source
 from replicate.statusfile import read_status
 from tiers.errors import TierError
 from tiers.protocol import Tier
@@ -35,6 +39,12 @@ class Holdings:
     def contents(self) -> list[tuple[Path, GenerationRecord]]:
         """Folders of files with their records, for reuse by digest."""
         return [(generation.files, generation.record) for generation in self.readable]
+
+    def sources(self, generation: GenerationId) -> list[Source]:
+        """Return what the store may deliver: the generation's own files, then equal ones of others."""
+        own = self.find(generation)
+        mine: list[Source] = [LocalSource.of([(own.files, own.record)])] if own else []
+        return [*mine, LocalSource.of(self.contents)]
 
     def find(self, generation: GenerationId) -> LocalGeneration | None:
         """Return a readable generation, whatever else is wrong with it."""
@@ -79,26 +89,46 @@ def _describe(generation: LocalGeneration) -> HeldGeneration:
         record = generation.record
     except CkptierError as error:
         return HeldGeneration(id=generation.id, total_bytes=0, objects=0, fault=error.message)
-    fault = None
+    sealed = generation.evidence.record_sha256 if generation.evidence else None
+    other = sealed not in (None, canonical.sha256(generation.record_bytes))
+    fault = "its generation.json is not the one that was sealed" if other else None
     if generation.level is Level.QUARANTINED:
         reason = generation.evidence.reason if generation.evidence else ""
         fault = f"quarantined: {reason or 'no reason recorded'}"
     return HeldGeneration(id=generation.id, total_bytes=record.total_bytes, objects=len(record.files), fault=fault)
 
 
-def ask(tiers: Sequence[Tier], remote: RemoteRun, *, thorough: bool = False) -> list[TierAnswer]:
-    """Read the log of every tier; one that fails does not stop the others.  ``thorough`` looks for lost entries."""
-    return [_ask(tier, remote, thorough=thorough) for tier in tiers]
+def ask(
+    tiers: Sequence[Tier], remote: RemoteRun, *, thorough: bool = False, fresh: Freshness | None = None
+) -> list[TierAnswer]:
+    """Read the log of every tier; one that fails does not stop the others.
+
+    ``thorough`` looks for lost entries, and ``fresh`` for what it takes to tell how new a log is.
+    """
+    return [_ask(tier, remote, thorough=thorough, fresh=fresh or Freshness()) for tier in tiers]
 
 
-def _ask(tier: Tier, remote: RemoteRun, *, thorough: bool) -> TierAnswer:
+def _ask(tier: Tier, remote: RemoteRun, *, thorough: bool, fresh: Freshness) -> TierAnswer:
+    book = Logbook(tier, remote)
+    rollback: RolledBack | None = None
     try:
-        view = Logbook(tier, remote).read(thorough=thorough)
+        try:
+            view = book.read(thorough=thorough)
+        except RolledBack as error:
+            rollback, view = error, error.view
         empty = view.next_slot == 0 and not view.damaged
         page = tier.list_objects(f"{remote.run}/generations/") if empty else None
+        anchored = any(book.holds(view, anchor) for anchor in fresh.anchors)
+        written = _written(book, view) if fresh.max_age is not None else None
     except TierError as error:
         return TierAnswer(tier=tier.name, failure=from_tier_error(error))
     except CkptierError as error:
         return TierAnswer(tier=tier.name, failure=error)
     stray = page.objects[0].key if page and page.objects else None
-    return TierAnswer(tier=tier.name, view=view, stray=stray)
+    return TierAnswer(tier=tier.name, view=view, stray=stray, rollback=rollback, anchored=anchored, written=written)
+
+
+def _written(book: Logbook, view: LogView) -> datetime | None:
+    """Return when the newest commit was written, by the store's clock."""
+    newest = view.state.newest if view.state else None
+    return book.written_at(newest.slot) if newest else None

@@ -6,7 +6,8 @@ an unanswered tier is not an empty one, and two histories are never merged.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 
@@ -23,6 +24,8 @@ from replicate.errors import (
 )
 from replicate.layout import GenerationId
 from replicate.log import Attempt, LiveCommit, LogState, LogView, Verdict
+from replicate.restore.freshness import Freshness
+from replicate.restore.refusals import anchored, refuse_old, refuse_untrusted
 from replicate.verify import find_forks
 
 LOCAL = "local"
@@ -44,7 +47,7 @@ class RestoreRequest:
     ``generation`` None means the newest.  ``to`` None means into the store.  ``accept_older``
     allows tiers that do not answer, ``strict`` forbids falling back, ``if_absent`` is content
     with what the store has, and ``fresh_ok`` with a proof that there is nothing.  ``paths``
-    are shell patterns over paths, for a part of the files.
+    are shell patterns over paths, for a part of the files, and ``fresh`` what is known of the newest.
     """
 
     generation: GenerationId | None = None
@@ -55,19 +58,25 @@ class RestoreRequest:
     if_absent: bool = False
     fresh_ok: bool = False
     paths: tuple[str, ...] = ()
+    fresh: Freshness = field(default_factory=Freshness)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierAnswer:
     """What a tier said when asked for its log: a view, or why there is none.
 
-    ``stray`` is a key of this run that lies there although the log is empty.
+    ``stray`` is a key of this run that lies there although the log is empty.  ``rollback``: the view is not that
+    of the log which this machine has seen.  ``anchored``: it holds an anchor that was asked for.  ``written`` is
+    when the store wrote the newest commit, where that was asked.
     """
 
     tier: str
     view: LogView | None = None
     failure: CkptierError | None = None
     stray: str | None = None
+    rollback: TrustFailure | None = None
+    anchored: bool = False
+    written: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,16 +153,23 @@ class RestorePlan:
     warnings: tuple[str, ...]
 
 
-def plan_restore(request: RestoreRequest, answers: Sequence[TierAnswer], held: Held) -> RestorePlan:
-    """Decide what to restore; raises the CkptierError whose exit code tells why nothing can be."""
+def plan_restore(
+    request: RestoreRequest, answers: Sequence[TierAnswer], held: Held, *, now: datetime | None = None
+) -> RestorePlan:
+    """Decide what to restore; raises the CkptierError whose exit code tells why nothing can be.
+
+    ``now`` is needed where the request says how old the newest commit may be.
+    """
     check_request(request, [answer.tier for answer in answers])
     run_uid = _one_history(request, answers, held)
     related = held if held.run_uid in (None, run_uid) else Held()
     warnings = [*_forks(request, answers, related), *_shortened(request, answers, related)]
-    selected = [answer for answer in answers if request.tier in (None, answer.tier)]
+    selected = anchored(request, [answer for answer in answers if request.tier in (None, answer.tier)])
     counted = _counted(request, held, run_uid)
     candidates = _candidates(request, selected, counted)
     outcome = _decide(request, selected, candidates, counted)
+    if outcome is Outcome.RESTORE and now is not None:
+        refuse_old(request, selected, now)
     return RestorePlan(
         outcome=outcome,
         run_uid=run_uid,
@@ -233,12 +249,15 @@ def _shortened(request: RestoreRequest, answers: Sequence[TierAnswer], held: Hel
         for answer in answers
         if request.tier in (None, answer.tier)
         and answer.view is not None
+        and answer.rollback is None
         and answer.view.next_slot <= remembered.get(answer.tier, -1)
     ]
-    if words and request.generation is None:
+    words += [one.rollback.message for one in answers if one.rollback and request.tier in (None, one.tier)]
+    if words and request.generation is None and not request.fresh.allow_rollback:
         raise TrustFailure(
             f"{'; '.join(words)}: entries were removed, or an old state was put back",
-            hint="name the generation to restore with --generation ID, or restore from another tier with --tier",
+            hint="name the generation to restore with --generation ID, or restore from another tier with --tier; "
+            "--unsafe-allow-rollback takes the newest that is left",
         )
     return words
 
@@ -259,6 +278,7 @@ def _candidates(request: RestoreRequest, answers: Sequence[TierAnswer], held: He
             replicas.setdefault(commit.id, []).append(Replica(tier=answer.tier, commit=commit))
     here = {generation.id: generation for generation in held.generations if generation.fault is None}
     wanted = {*replicas, *here} if request.generation is None else {request.generation} & {*replicas, *here}
+    wanted = {generation for generation in wanted if request.fresh.reaches(generation)}
     return tuple(
         _candidate(generation, replicas.get(generation, []), here.get(generation))
         for generation in sorted(wanted, reverse=True)
@@ -287,7 +307,7 @@ def _decide(
     if failures and not request.accept_older and (wanted is None or not candidates):
         raise _unanswered(failures, candidates, wanted)
     if not candidates:
-        return _nothing(request, answers)
+        return _nothing(request, answers, held)
     if request.if_absent and candidates[0].local:
         return Outcome.ALREADY_HERE
     return Outcome.RESTORE
@@ -308,15 +328,16 @@ def _unanswered(
     return kind(f"a tier did not answer ({words}), so {unknown} is unknown", hint=hint)
 
 
-def _nothing(request: RestoreRequest, answers: Sequence[TierAnswer]) -> Outcome:
+def _nothing(request: RestoreRequest, answers: Sequence[TierAnswer], held: Held) -> Outcome:
     """Nothing can be restored: prove that there is nothing, or say what stands in the way."""
+    refuse_untrusted(request, answers)
     if request.generation is not None:
         raise NothingFound(
             f"{request.generation} is in none of the places that answered",
             hint="`ckptier list` shows what there is; it may have been retired",
         )
     for answer in answers:
-        damaged = answer.view.damaged if answer.view else ()
+        damaged = (*answer.view.damaged, *answer.view.voided) if answer.view else ()
         if damaged or answer.stray:
             what = f"log slot {damaged[0].slot} is damaged" if damaged else f"there is {answer.stray} but no log"
             raise IntegrityFailure(
@@ -326,6 +347,13 @@ def _nothing(request: RestoreRequest, answers: Sequence[TierAnswer]) -> Outcome:
     unanswered = [answer for answer in answers if answer.failure is not None]
     if unanswered:
         raise _unanswered(unanswered, (), None)
+    unusable = next((one for one in held.generations if one.fault is not None), None)
+    if unusable is not None:
+        raise IntegrityFailure(
+            f"the store holds {unusable.id}, which cannot be used ({unusable.fault}), and no tier has any: "
+            "this is not a fresh start",
+            hint="`ckptier verify --tier local --read-data 100%` says what is hurt; do not start afresh in this store",
+        )
     if request.fresh_ok:
         return Outcome.FRESH
     raise NothingFound(

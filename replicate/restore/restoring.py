@@ -1,9 +1,9 @@
 """Carrying out a restore: the newest provable generation, whole and verified, or nothing."""
 
-import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from functools import partial
 from pathlib import Path
 
 from replicate.errors import (
@@ -20,12 +20,14 @@ from replicate.errors import (
 )
 from replicate.generation.lineage import RestoredFrom
 from replicate.generation.reading import reading
+from replicate.generation.released import free_bytes
 from replicate.layout import GenerationId, LocalRun, RemoteRun
 from replicate.log import LogState
 from replicate.logbook import Logbook
 from replicate.manifest import GenerationRecord, SealedFile
 from replicate.priced import Priced
-from replicate.restore.fetch import MIB, Fault, Fetcher, Incident, NotProved, Tally
+from replicate.restore.fetch import MIB, RETIRED, AllRetired, Fault, Fetcher, Incident, NotProved, Tally
+from replicate.restore.folder import Folder
 from replicate.restore.holdings import Holdings, ask, read_holdings
 from replicate.restore.plan import (
     LOCAL,
@@ -38,19 +40,13 @@ from replicate.restore.plan import (
     TierAnswer,
     plan_restore,
 )
-from replicate.restore.sources import LocalSource, Source, TierSource
+from replicate.restore.sources import Source, TierSource
 from replicate.restore.staging import FULL, Staging, current_umask, disk_failure, locked
 from replicate.restore.targets import DirectoryTarget, Publication, StoreTarget, Target
 from replicate.verify import Share, check_files, read_manifest
 from tiers.clock import Clock
 from tiers.errors import IntegrityError, ObjectNotFound, TierError
 from tiers.protocol import Tier
-
-
-def free_bytes(path: Path) -> int:
-    """Bytes that this user may still write to the file system of ``path``."""
-    return shutil.disk_usage(path).free
-
 
 Price = Callable[[RestorePlan, Sequence[TierAnswer], Holdings], tuple[Priced, ...]]
 """What a plan costs on each tier that has a rate card."""
@@ -112,10 +108,12 @@ def restore(
     ``tiers`` are in declared order and all are asked for their logs, also where the request
     names one: the new attempt has to be above all that are known.
     """
+    attempt = partial(_restore, request, tiers, local, clock, remote=remote, dry_run=dry_run)
     try:
-        return _restore(
-            request, tiers, local, clock, remote=remote, options=options or RestoreOptions(), dry_run=dry_run
-        )
+        try:
+            return attempt(options=options or RestoreOptions())
+        except AllRetired:  # newer ones were committed since the logs were read; twice in a row is told
+            return attempt(options=options or RestoreOptions())
     except OSError as error:
         raise disk_failure(error, request.to or local.root, "restoring") from error
 
@@ -131,12 +129,14 @@ def _restore(
     dry_run: bool,
 ) -> RestoreReport:
     started = clock.monotonic()
+    if request.fresh.max_age is None:
+        request = replace(request, fresh=replace(request.fresh, max_age=remote.trust.max_age))
     directory = DirectoryTarget.at(request.to, local) if request.to is not None else None
     if directory is not None:
         directory.prepare()
     holdings = read_holdings(local) if directory is None else _readable_holdings(local)
-    answers = ask(tiers, remote, thorough=True)
-    plan = plan_restore(request, answers, holdings.held)
+    answers = ask(tiers, remote, thorough=True, fresh=request.fresh)
+    plan = plan_restore(request, answers, holdings.held, now=clock.now())
     if dry_run or plan.outcome is not Outcome.RESTORE:
         unchanged = _unchanged(plan, holdings, directory.path if directory else local.root, dry_run=dry_run)
         priced = dry_run and plan.outcome is Outcome.RESTORE
@@ -229,11 +229,11 @@ class _Restoration:
                 "a newer one may be hidden",
                 hint="without --strict the newest that can be proved is taken",
             )
-        with locked(self.target.place, clock):
+        with locked(self.target.place, clock) as parent:
             wanted = frozenset(str(candidate.generation) for candidate in self.plan.candidates)
-            self._sweep(wanted)
-            done = self._first_provable()
-            self._sweep(frozenset())
+            self._sweep(parent, wanted)
+            done = self._first_provable(parent)
+            self._sweep(parent, frozenset())
         return self._report(done, round((clock.monotonic() - started) * 1000))
 
     def _report(self, done: _Done, milliseconds: int) -> RestoreReport:
@@ -256,14 +256,14 @@ class _Restoration:
             milliseconds=milliseconds,
         )
 
-    def _sweep(self, keep: frozenset[str]) -> None:
+    def _sweep(self, parent: Folder, keep: frozenset[str]) -> None:
         """Remove what killed restores of this target left and that cannot serve any more."""
         for path in self.target.place.leftovers(keep):
-            Staging(path).remove()
+            Staging(parent, path.name).remove()
 
-    def _first_provable(self) -> _Done:
+    def _first_provable(self, parent: Folder) -> _Done:
         for candidate in self.plan.candidates:
-            staging = self.target.staging(candidate.generation)
+            staging = self.target.staging(candidate.generation, parent)
             try:
                 with reading(self.local, candidate.generation):
                     return self._try(candidate, staging)
@@ -280,7 +280,8 @@ class _Restoration:
             finally:
                 staging.close()
         reasons = "; ".join(f"{skip.generation}: {skip.reason}" for skip in self.skipped)
-        raise IntegrityFailure(
+        retired = all(skip.reason.startswith(RETIRED) for skip in self.skipped)
+        raise (AllRetired if retired else IntegrityFailure)(
             f"no generation could be proved ({reasons})",
             hint="`ckptier verify --read-data 100%` shows what is hurt; another tier may still hold a good copy",
         )
@@ -297,7 +298,7 @@ class _Restoration:
             ) from error
         staging.remove()
         retired = self._retired(candidate, error)
-        reason = f"retired during restore on {', '.join(retired)}" if retired else error.message
+        reason = f"{RETIRED} on {', '.join(retired)}" if retired else error.message
         self.skipped.append(Skip(generation=candidate.generation, place=_places(candidate), reason=reason))
         if self.request.generation is not None:
             raise _explicit(candidate, reason, retired) from error
@@ -358,7 +359,7 @@ class _Restoration:
         faults: list[str] = []
         incidents: list[Incident] = []
         cause: CkptierError | None = None
-        sources: list[Source] = [LocalSource.of(self.holdings.contents)] if self.request.tier is None else []
+        sources: list[Source] = self.holdings.sources(candidate.generation) if self.request.tier is None else []
         chosen: tuple[GenerationRecord, bytes, RestoredFrom | None] | None = None
         for replica in candidate.replicas:
             tier = self.tiers[replica.tier]

@@ -12,32 +12,33 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from replicate.canonical import dump
-from replicate.errors import Fenced, IntegrityFailure, LocalDisk, UsageError
+from replicate.errors import CkptierError, Fenced, IntegrityFailure, LocalDisk, TrustFailure, UsageError
 from replicate.generation.disk import remove_tree, write_new
 from replicate.generation.locks import Flock
+from replicate.generation.seal import FILES, RECORD
 from replicate.layout import GenerationId
 from replicate.manifest import SealedFile
-from replicate.verify import set_faults
+from replicate.restore.folder import FILE, PRIVATE_FILE, PRIVATE_FOLDER, Folder, check_ours, walk
 from tiers import effects
 from tiers.clock import Clock, rfc3339
 
 PREFIX = ".restoring-"
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_FALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
-_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-_PRIVATE = 0o600
 _MAX_LOCK_NOTE = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where stagings of one target lie.  ``label`` tells targets in one folder apart (empty: the store)."""
+    """Where stagings of one target lie.  ``label`` tells targets in one folder apart (empty: the store).
+
+    ``parent`` is absolute and without links.
+    """
 
     parent: Path
     label: str
@@ -72,70 +73,81 @@ def _is_id(text: str) -> bool:
 
 
 @contextmanager
-def locked(place: Place, clock: Clock) -> Iterator[None]:
-    """Hold the target's lock; Fenced where another restore holds it.  The file goes when it is released."""
-    lock = _take(place)
-    try:
-        note = {"host": socket.gethostname(), "pid": os.getpid(), "since": rfc3339(clock.now())}
-        place.lock.write_bytes(dump(note))
-        yield
-    finally:
-        effects.unlink(place.lock)
-        lock.release()
+def locked(place: Place, clock: Clock) -> Iterator[Folder]:
+    """Hold the target's lock and its folder, open; Fenced where another restore holds it.
 
-
-def _take(place: Place) -> Flock:
-    while True:
-        fd = os.open(place.lock, _FILE | os.O_CREAT, _PRIVATE)
-        os.close(fd)
+    The lock file goes when the lock is released.
+    """
+    with Folder.at(place.parent) as parent:
+        lock = _take(place, parent)
         try:
-            lock = Flock.attempt(place.lock)
+            lock.note(dump({"host": socket.gethostname(), "pid": os.getpid(), "since": rfc3339(clock.now())}))
+            yield parent
+        finally:
+            with suppress(OSError):  # one that stays is taken by the next restore; what was restored is restored
+                effects.unlink(place.lock, dir_fd=parent.fd)
+            lock.release()
+
+
+def _take(place: Place, parent: Folder) -> Flock:
+    name = place.lock.name
+    while True:
+        os.close(os.open(name, FILE | os.O_CREAT, PRIVATE_FILE, dir_fd=parent.fd))
+        try:
+            lock = Flock.attempt(Path(name), dir_fd=parent.fd)
         except FileNotFoundError:
             continue  # its holder finished between the two calls and took the name along
         if lock is None:
             raise Fenced(
-                f"another restore into this place is under way{_holder(place.lock)}",
+                f"another restore into this place is under way{_holder(parent, name)}",
                 hint="wait for it to end, or stop it: its lock goes with its process",
             )
-        if lock.guards(place.lock):
+        if lock.guards(Path(name), dir_fd=parent.fd):
             return lock
         lock.release()
 
 
-def _holder(path: Path) -> str:
+def _holder(parent: Folder, name: str) -> str:
     """Say who holds a lock, as far as its note tells; a note that cannot be read costs the name only."""
     try:
-        with path.open("rb") as stream:
-            note = json.loads(stream.read(_MAX_LOCK_NOTE))
+        note = json.loads(parent.read(name, _MAX_LOCK_NOTE))
         return f" (process {note['pid']} on {note['host']} since {note['since']})"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return ""
 
 
 class Staging:
-    """One staging folder.
+    """One staging folder, ``name`` in ``parent``, which the caller keeps open.
 
     For a store it holds ``files/`` and at the end ``generation.json``; ``bare`` it holds the
     files and nothing else, and is itself what will be renamed to the target.
     """
 
-    def __init__(self, path: Path, *, bare: bool = False) -> None:
-        self.path = path
-        self.files = path if bare else path / "files"
-        self._root = -1
+    def __init__(self, parent: Folder, name: str, *, bare: bool = False) -> None:
+        self.parent = parent
+        self.path = parent.path / name
+        self.files = self.path if bare else self.path / FILES
+        self._stack = ExitStack()
+        self._outer: Folder | None = None
+        self._root: Folder | None = None
 
     def open(self, files: tuple[SealedFile, ...], directories: tuple[str, ...]) -> frozenset[str]:
-        """Create every folder and file at its full size; returns the files that were there already."""
-        if self.path.is_symlink():
-            effects.unlink(self.path)
-        self.path.mkdir(mode=0o700, exist_ok=True)
-        self.path.chmod(0o700)
+        """Create every folder and file at its full size; returns the files that were there already.
+
+        Raises TrustFailure where another user made the folder.
+        """
+        self.parent.clear_unless_folder(self.path.name)
+        self._outer = self._root = self._stack.enter_context(self.parent.made(self.path.name, PRIVATE_FOLDER))
+        check_ours(self.parent, self._outer)
+        os.fchmod(self._outer.fd, PRIVATE_FOLDER)
         if self.files != self.path:
-            effects.unlink(self.path / "generation.json")
-        kept = self._prune(files, directories)
-        self._root = os.open(self.files, _DIRECTORY)
+            effects.unlink(self.path / RECORD, dir_fd=self._outer.fd)
+            self._outer.clear_unless_folder(FILES)
+            self._root = self._stack.enter_context(self._outer.made(FILES))
+        sizes = {file.path: file.size for file in files}
+        kept = frozenset(self._kept(self._root, "", sizes, frozenset(_folders(files, directories))))
         for path in directories:
-            os.close(self._directory(path))
+            self._root.below(path, make=True).close()
         for file in files:
             if file.path not in kept:
                 self._create(file)
@@ -143,112 +155,144 @@ class Staging:
 
     def close(self) -> None:
         """Let go of the folder; safe to repeat."""
-        if self._root >= 0:
-            os.close(self._root)
-            self._root = -1
+        self._stack.close()
+        self._outer = self._root = None
 
-    def open_file(self, path: str, flags: int = 0) -> int:
+    def open_file(self, path: str) -> int:
         """Open a file of the staging for reading and writing, never through a link."""
         folder, _, name = path.rpartition("/")
-        parent = self._directory(folder)
-        try:
-            return os.open(name, _FILE | flags, _PRIVATE, dir_fd=parent)
-        finally:
-            os.close(parent)
+        with _opened(self._root).below(folder) as parent:
+            return parent.open_file(name)
 
     def seal(self, files: tuple[SealedFile, ...], directories: tuple[str, ...], umask: int) -> None:
         """Give every file its mode, make all durable, and check that exactly the sealed set is there."""
-        for file in files:
-            fd = self.open_file(file.path)
-            try:
-                os.fchmod(fd, file.mode & ~umask)
-                effects.fsync_fd(fd, str(self.files / file.path))
-            finally:
-                os.close(fd)
-        faults = tuple(set_faults(self.files, files, directories))
+        root = _opened(self._root)
+        with self._fetched_anew():
+            for file in files:
+                fd = self.open_file(file.path)
+                try:
+                    os.fchmod(fd, file.mode & ~umask)
+                    effects.fsync_fd(fd, str(self.files / file.path))
+                finally:
+                    os.close(fd)
+        folders = _folders(files, directories)
+        due = {file.path: file.size for file in files} | dict.fromkeys(folders[:-1])
+        faults = sorted({path for path, _ in due.items() ^ dict(walk(root)).items()})
         if faults:
             raise IntegrityFailure(
-                f"the restored set is not the sealed one: {'; '.join(faults[:5])}",
+                f"the restored set is not the sealed one: {', '.join(map(repr, faults[:5]))}",
                 hint="something else writes into the staging folder: find it, then run again",
             )
-        for folder in _folders(files, directories):
-            effects.fsync_directory(self.files / folder)
+        with self._fetched_anew():
+            for folder in folders:
+                with root.below(folder) as opened:
+                    effects.fsync_fd(opened.fd, f"{self.files / folder}/")
+
+    @contextmanager
+    def _fetched_anew(self) -> Iterator[None]:
+        """Remove all where flushing fails: the next fsync may succeed although the bytes never arrived."""
+        try:
+            yield
+        except OSError:
+            with suppress(OSError, CkptierError):  # the first error is the one to report
+                self.remove()
+            raise
 
     def write_record(self, data: bytes) -> None:
         """Add generation.json."""
-        write_new(self.path / "generation.json", data)
+        write_new(self.path / RECORD, data, dir_fd=_opened(self._outer).fd)
 
     def unveil(self, mode: int) -> None:
         """Give the folder the mode that it will have, durably; until here only its owner could look in."""
-        self.close()
-        self.path.chmod(mode)
-        effects.fsync_directory(self.path)
+        outer = _opened(self._outer)
+        os.fchmod(outer.fd, mode)
+        effects.fsync_fd(outer.fd, f"{self.path}/")
+
+    def publish(self, target: Path) -> None:
+        """Rename the folder to its target in the same parent, durably; TrustFailure where either was replaced.
+
+        Network volumes may answer ENOENT for a rename whose source is there, or that took
+        place: it is looked at again, and done once more only where it did not.
+        """
+        parent, identity = self.parent, _opened(self._outer).status
+        if not parent.stands() or not parent.holds(self.path.name, identity):
+            raise _replaced(self.path)
+        try:
+            effects.rename(self.path, target, dir_fd=parent.fd)
+        except FileNotFoundError:
+            if not parent.holds(target.name, identity):
+                effects.rename(self.path, target, dir_fd=parent.fd)
+        published = parent.look(target.name)
+        if published is None or not stat.S_ISDIR(published.st_mode) or published.st_uid != identity.st_uid:
+            raise _replaced(target)
+        try:
+            effects.fsync_fd(parent.fd, f"{parent.path}/")
+        except OSError:
+            with suppress(OSError):  # what failed leaves the target as it was; the first error counts
+                effects.rename(target, self.path, dir_fd=parent.fd)
+            raise
 
     def remove(self) -> None:
-        """Remove the folder and all in it."""
+        """Remove the folder and all in it, unless another user made it."""
         self.close()
-        remove_tree(self.path)
+        status = self.parent.look(self.path.name)
+        if status is None or not self.parent.is_ours(status):
+            return
+        if stat.S_ISDIR(status.st_mode):
+            remove_tree(self.path, dir_fd=self.parent.fd)
+        else:
+            effects.unlink(self.path, dir_fd=self.parent.fd)
 
     def allocated(self) -> int:
         """Bytes of the disk that the folder already takes."""
+        status = self.parent.look(self.path.name)
+        if status is None or not stat.S_ISDIR(status.st_mode):
+            return 0
         total = 0
-        for folder, _, names in os.walk(self.files):
-            total += sum(os.lstat(os.path.join(folder, name)).st_blocks * 512 for name in names)  # noqa: PTH118
+        for _, _, names, fd in os.fwalk(self.path.name, dir_fd=self.parent.fd):
+            total += sum(os.stat(name, dir_fd=fd, follow_symlinks=False).st_blocks * 512 for name in names)
         return total
 
-    def _directory(self, path: str) -> int:
-        """Open a folder below files/, creating what is missing of it."""
-        fd = os.dup(self._root)
-        try:
-            for name in path.split("/") if path else ():
-                fd = _enter(fd, name)
-        except BaseException:
-            os.close(fd)
-            raise
-        return fd
-
     def _create(self, file: SealedFile) -> None:
-        fd = self.open_file(file.path, os.O_CREAT | os.O_EXCL)
+        folder, _, name = file.path.rpartition("/")
+        with _opened(self._root).below(folder, make=True) as parent:
+            fd = parent.open_file(name, os.O_CREAT | os.O_EXCL)
         try:
             allocate(fd, file.size)
         finally:
             os.close(fd)
 
-    def _prune(self, files: tuple[SealedFile, ...], directories: tuple[str, ...]) -> frozenset[str]:
-        """Remove what does not belong, return the files that may serve."""
-        if self.files.is_symlink() or (self.files.exists() and not self.files.is_dir()):
-            effects.unlink(self.files)
-        self.files.mkdir(exist_ok=True)
-        sizes = {file.path: file.size for file in files}
-        folders = set(_folders(files, directories))
-        return frozenset(self._kept("", sizes, folders))
-
-    def _kept(self, below: str, sizes: dict[str, int], folders: set[str]) -> Iterator[str]:
-        with os.scandir(self.files / below) as entries:
-            found = list(entries)
-        for entry in found:
-            path = f"{below}/{entry.name}" if below else entry.name
-            status = entry.stat(follow_symlinks=False)
-            if stat.S_ISDIR(status.st_mode) and path in folders:
-                yield from self._kept(path, sizes, folders)
-            elif stat.S_ISDIR(status.st_mode):
-                remove_tree(Path(entry.path))
-            elif stat.S_ISREG(status.st_mode) and status.st_nlink == 1 and status.st_size == sizes.get(path):
-                Path(entry.path).chmod(_PRIVATE)
+    def _kept(self, folder: Folder, below: str, sizes: dict[str, int], folders: frozenset[str]) -> Iterator[str]:
+        """Remove what does not belong, yield the files that may serve."""
+        uid = folder.status.st_uid
+        for name in folder.names():
+            path = f"{below}/{name}" if below else name
+            status = folder.look(name)
+            if status is None:
+                continue
+            is_folder = stat.S_ISDIR(status.st_mode)
+            if is_folder and path in folders and status.st_uid == uid:
+                with folder.enter(name) as inner:
+                    yield from self._kept(inner, path, sizes, folders)
+            elif is_folder:
+                remove_tree(folder.path / name, dir_fd=folder.fd)
+            elif status.st_size == sizes.get(path) and folder.take_back(name, uid):
                 yield path
             else:
-                effects.unlink(Path(entry.path))
+                effects.unlink(folder.path / name, dir_fd=folder.fd)
 
 
-def _enter(parent: int, name: str) -> int:
-    """Open a folder in an open one, creating it where it is missing; closes ``parent``."""
-    try:
-        child = os.open(name, _DIRECTORY, dir_fd=parent)
-    except FileNotFoundError:
-        os.mkdir(name, dir_fd=parent)
-        child = os.open(name, _DIRECTORY, dir_fd=parent)
-    os.close(parent)
-    return child
+def _opened(folder: Folder | None) -> Folder:
+    if folder is None:
+        raise RuntimeError("the staging is not open")
+    return folder
+
+
+def _replaced(path: Path) -> TrustFailure:
+    return TrustFailure(
+        f"{path} was replaced while it was restored: somebody else works in that folder",
+        hint="restore into a folder that only this user may write to",
+    )
 
 
 def _folders(files: tuple[SealedFile, ...], directories: tuple[str, ...]) -> list[str]:
@@ -276,21 +320,6 @@ def current_umask() -> int:
     umask = os.umask(0o077)
     os.umask(umask)
     return umask
-
-
-def publish(source: Path, target: Path) -> None:
-    """Rename a complete folder into place and make that durable.
-
-    Network volumes may answer ENOENT for a rename whose source is there, or that took
-    place: it is looked at again, and done once more only where it did not.
-    """
-    identity = source.stat()
-    try:
-        effects.rename(source, target)
-    except FileNotFoundError:
-        if not (target.is_dir() and os.path.samestat(identity, target.stat())):
-            effects.rename(source, target)
-    effects.fsync_directory(target.parent)
 
 
 def disk_failure(error: OSError, path: Path, doing: str) -> LocalDisk:

@@ -15,8 +15,9 @@ from replicate.generation.store import RunStore
 from replicate.generation.validate import Limits
 from replicate.layout import GenerationId, LocalRun, RunName, new_nonce
 from replicate.manifest import GenerationRecord
+from replicate.restore.folder import Folder
 from replicate.restore.plan import RestorePlan
-from replicate.restore.staging import Place, Staging, current_umask, publish
+from replicate.restore.staging import Place, Staging, current_umask
 from tiers import effects
 from tiers.clock import Clock
 
@@ -47,8 +48,8 @@ class Target(Protocol):
         """Refuse a target that cannot be, and create what the staging needs."""
         ...
 
-    def staging(self, generation: GenerationId) -> Staging:
-        """Return the staging of one generation, not yet opened."""
+    def staging(self, generation: GenerationId, parent: Folder) -> Staging:
+        """Return the staging of one generation in the open folder of its place, not yet opened."""
         ...
 
     def publish(self, staging: Staging, publication: Publication) -> int | None:
@@ -78,9 +79,9 @@ class DirectoryTarget:
         """Beside the folder; the label tells it from other targets there."""
         return Place(parent=self.path.parent, label=hashlib.sha256(os.fsencode(self.path.name)).hexdigest()[:8])
 
-    def staging(self, generation: GenerationId) -> Staging:
+    def staging(self, generation: GenerationId, parent: Folder) -> Staging:
         """Return a bare one: it becomes the folder."""
-        return Staging(self.place.staging(generation), bare=True)
+        return Staging(parent, self.place.staging(generation).name, bare=True)
 
     def prepare(self) -> None:
         """Refuse links, mount points, folders with something in them, and the store itself."""
@@ -100,9 +101,9 @@ class DirectoryTarget:
     def publish(self, staging: Staging, publication: Publication) -> int | None:  # noqa: ARG002 - files only
         """Rename the files into place; an empty folder that stands there gives its mode and goes."""
         self.prepare()
-        standing = self.path.stat().st_mode & 0o777 if self.path.is_dir() else None
-        staging.unveil(0o777 & ~current_umask() if standing is None else standing)
-        publish(staging.path, self.path)
+        standing = staging.parent.look(self.path.name)
+        staging.unveil(0o777 & ~current_umask() if standing is None else standing.st_mode & 0o777)
+        staging.publish(self.path)
         return None
 
 
@@ -130,20 +131,20 @@ class StoreTarget:
     @property
     def place(self) -> Place:
         """Inside the run's folder, on the file system of the generations."""
-        return Place(parent=self.local.root, label="")
+        return Place(parent=self.local.root.resolve(), label="")
 
     @property
     def path(self) -> Path:
         """The run's folder."""
         return self.local.root
 
-    def staging(self, generation: GenerationId) -> Staging:
+    def staging(self, generation: GenerationId, parent: Folder) -> Staging:
         """Return one that becomes the generation's folder."""
-        return Staging(self.place.staging(generation))
+        return Staging(parent, self.place.staging(generation).name)
 
     def prepare(self) -> None:
         """Create the run's folder."""
-        make_directory(self.local.generations)
+        make_directory(self.local.generations, settle=True)
 
     def publish(self, staging: Staging, publication: Publication) -> int | None:
         """Open the attempt, durably, and only then let the generation appear."""
@@ -181,6 +182,7 @@ class StoreTarget:
 
     def keep(self, generation: GenerationId, restored_from: RestoredFrom) -> int:
         """Go on from a copy that the store has: a new attempt, and LATEST names what it goes on from."""
+        effects.fsync_directory(self.local.generations)  # who put it there may have died before the fsync
         attempt = self.open(generation, restored_from)
         bench = Bench(local=self.local, run=self.run, clock=self.clock, hash_workers=1, limits=Limits())
         bench.point_latest()

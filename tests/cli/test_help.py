@@ -17,9 +17,11 @@ ROOT = Path(__file__).parents[2]
 COMMANDS = (
     *("demo", "init", "check", "adopt", "replicate", "restore", "copy", "wait"),
     *("status", "list", "show", "explain", "verify", "safe-to-terminate"),
+    *("rehearse", "compare"),
     *("prune", "gc", "pin", "unpin", "destroy"),
+    *("repair", "takeover"),
 )
-GROUPS = ("cost", "release")
+GROUPS = ("keys", "cost", "release")
 HEAVY = ("pydantic", "rich", "torch", "numpy", "boto3", "botocore", "watchdog", "sqlite3", "replicate.engine")
 
 

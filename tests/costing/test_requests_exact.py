@@ -147,7 +147,7 @@ def check_verify(stage: Stage, share: str | None, seed: int = 0) -> None:
 
 @pytest.mark.parametrize("share", [None, "100%", "1/3", "0%"])
 def test_verify_on_s3(on_s3: Make, share: str | None) -> None:
-    """An empty leaf is asked for as an empty range, which S3 answers by a HEAD."""
+    """Of an empty file the size says all."""
     check_verify(on_s3(), share, seed=1)
 
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 from crash.zygote import Run, Zygote
+from support.figures import figure, running
 
 
 def check_points(run: Run, minimum: Mapping[str, int]) -> int:
@@ -14,6 +15,7 @@ def check_points(run: Run, minimum: Mapping[str, int]) -> int:
     """
     found = run.per_kind()
     assert {kind: found[kind] for kind in minimum if found[kind] < minimum[kind]} == {}, f"points now: {dict(found)}"
+    figure(f"kill points: {running()}", len(run.points), floor=sum(minimum.values()))
     return len(run.points)
 
 

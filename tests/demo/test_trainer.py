@@ -2,6 +2,7 @@
 
 import json
 import random
+import runpy
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 import torch
 
 from replicate import RunStore
+from replicate.demo.comparison import STAGES
 from replicate.demo.model import Corpus
 from replicate.demo.trainer import (
     Stage,
@@ -72,7 +74,7 @@ def test_two_uninterrupted_runs_are_bit_equal(corpus: Corpus) -> None:
     first = state_of(trained(corpus, 10))
     comparisons = compare(first, state_of(trained(corpus, 10)))
     assert first_difference(comparisons) is None
-    assert {item.stage for item in comparisons} == set(Stage)
+    assert {item.stage for item in comparisons} == set(STAGES)
 
 
 def test_a_loss_goes_down(corpus: Corpus) -> None:
@@ -155,6 +157,23 @@ def test_run_publishes_at_multiples(corpus: Corpus, tmp_path: Path) -> None:
     assert [event["next_update"] for event in events if event["event"] == "published"] == [3, 6]
     assert [event["update"] for event in events if event["event"] == "update"] == list(range(7))
     assert [held.id.next_update for held in store.generations()] == [6, 3]
+
+
+def test_the_example_of_a_rehearsal_makes_the_update_that_training_makes(tmp_path: Path) -> None:
+    """From fresh objects, twice, to the same bits as the run that went on."""
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "rehearse" / "demo_rehearsal.py"))
+    training = build(TrainingConfig())
+    training.step()
+    generation = publish(RunStore(tmp_path / "demo"), training)
+    random_before = training.rng_digest()
+    step = training.step()
+    seen = example["rehearse"](generation.files)
+    assert (seen["loss"], seen["batch"], seen["lr"]) == (step.loss, step.batch, step.learning_rate)
+    assert seen["updated_weights"] == example["digest"](training) != seen["weights"]
+    assert seen["rng"] == random_before
+    assert seen["clocks"]["next_update"] == 1
+    assert example["rehearse"](generation.files) == seen
+    assert json.loads(json.dumps(seen)) == seen
 
 
 def flat(**stages: dict[str, Any]) -> State:

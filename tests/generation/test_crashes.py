@@ -57,7 +57,9 @@ def test_a_disk_that_fills_at_any_step_leaves_nothing_half_done(tmp_path: Path, 
             assert "No space left" in error.message  # noqa: PT017
             assert error.hint  # noqa: PT017
         else:
-            break
+            if disk.left > 0:
+                break
+            store.sweep()  # it struck where what nobody needs any more was removed: that fails no save
         generations = store.generations()
         assert generations[-1].id.next_update == 1
         assert store.resume().id == generations[0].id

@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import warnings
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -139,22 +140,57 @@ def test_a_malicious_pickle_is_quarantined_and_never_executed(store: RunStore, t
     assert not (tmp_path / "executed").exists()
 
 
-def bomb(megabytes: int) -> bytes:
-    """Return a payload of kilobytes whose pickle unpacks to ``megabytes``."""
-    pickled = b"\x80\x02]" + b"(K\x01l0" * (megabytes * 1024 * 1024 // 5) + b"."
+def test_a_distributed_checkpoint_is_compared_with_its_metadata(store: RunStore, tmp_path: Path) -> None:
+    """As torch itself writes it, and with the damage that torch reports as good (ENOSPC in a writer thread)."""
+    from torch.distributed.checkpoint.state_dict_saver import save  # noqa: PLC0415 - a second, for this test only
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that there is no process group
+        save(
+            {"model": {"w": torch.arange(12.0), "h": torch.ones(3, dtype=torch.bfloat16)}, "step": 3},
+            checkpoint_id=tmp_path / "c",
+        )
+    files = {path.name: path.read_bytes() for path in (tmp_path / "c").iterdir()}
+    (data,) = files.keys() - {".metadata"}
+
+    def judged(changed: dict[str, bytes]) -> tuple[Level, str]:
+        publication = store.publish(next_update=3, validate=False)
+        with publication as directory:
+            for name, content in {**files, **changed}.items():
+                (directory / name).write_bytes(content)
+        assert publication.generation is not None
+        evidence = store.validate(publication.generation.id)
+        return evidence.level, evidence.reason
+
+    assert judged({}) == (Level.VALIDATED, "validated")
+    level, words = judged({data: files[data][:-1]})
+    assert (level, "ends at" in words) == (Level.QUARANTINED, True)
+    level, words = judged({".metadata": files[".metadata"].replace(b"__0_0.distcp", b"__1_0.distcp")})
+    assert (level, "is missing" in words) == (Level.QUARANTINED, True)
+
+
+def bomb(lists: int, compression: int = zipfile.ZIP_STORED) -> bytes:
+    """Return a payload whose pickle makes ``lists`` empty lists: one byte each, and some sixty in memory."""
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("archive/data.pkl", pickled)
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        archive.writestr("archive/data.pkl", b"\x80\x02(" + b"]" * lists + b"l.")
         archive.writestr("archive/version", "3\n")
     return buffer.getvalue()
 
 
-def test_a_decompression_bomb_hits_the_memory_limit(tmp_path: Path) -> None:
-    content = bomb(64)
-    assert len(content) < 1024 * 1024
+def test_a_pickle_that_makes_much_of_little_hits_the_memory_limit(tmp_path: Path) -> None:
+    content = bomb(2_000_000)
+    assert len(content) < 3 * 1024 * 1024
     store = RunStore(tmp_path / "run", limits=Limits(memory_bytes=48 * 1024 * 1024))
     assert "more memory than its size accounts for" in reason(store, payload_pt=content)
     assert store.latest() is None
+
+
+def test_a_decompression_bomb_is_refused_before_anything_is_unpacked(store: RunStore) -> None:
+    """By its directory, in every payload; torch itself never compresses."""
+    content = bomb(64 * 1024 * 1024, zipfile.ZIP_DEFLATED)
+    assert len(content) < 1024 * 1024
+    assert "compressed" in reason(store, "files", payload_pt=content)
 
 
 def test_a_loader_that_hangs_is_ended(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A pytest plugin: the long form, that `scripts/test --all` runs and CI leaves out to stay within its time.
 
-Each of them has a shorter sister that CI runs: another mode of the same suite, or another store.
+Each of them has a shorter sister that CI runs: another mode of the same suite, or another store.  What takes longest
+goes first, so that no worker is left alone with it at the end.
 """
 
 import re
@@ -9,22 +10,42 @@ import pytest
 
 LONG = re.compile(
     r"tests/tiers/test_s3_emulator_(signing|bytes|objects|buckets|uploads|faults)\.py"
+    r"|tests/tiers/test_s3_emulator_conformance\.py.*-https"
     r"|tests/tiers/test_s3_leaks\.py"
     r"|tests/tiers/test_volume_direct\.py::TestKilled.*object mount"
     r"|tests/tiers/test_fsspec_writes\.py.*memory_is_bounded"
     r"|tests/tiers/test_probe_s3\.py::test_dialects"
     r"|tests/hub/"
     r"|tests/crash/test_(kinds|retention|copy)_killed\.py"
+    r"|tests/crash/test_mending_killed\.py.*\[all\]"
     r"|tests/retention/test_retention_s3\.py"
     r"|tests/flows/test_tier_kinds\.py.*(ceph|generic|local|memory)"
     r"|tests/release/test_(scan_hostile|release_hostile|publish_hub_faults|publish_token|verify_release_sandbox)\.py"
     r"|tests/release/test_(auth_fields|weights_reading|scan_secrets|prepare_refusals|publish_killed)\.py"
     r"|tests/release/test_release_canaries\.py.*\[(moe|adapter|llama)\]"
+    r"|tests/release/test_release_end_to_end\.py.*\[(moe|llama)\]"
 )
+
+FIRST = (
+    "tests/crash/",
+    "tests/release/test_release_end_to_end.py",
+    "tests/tiers/test_volume_",
+    "tests/tiers/test_fsspec_conformance.py",
+    "tests/tiers/test_s3_conformance.py",
+    "tests/cli/test_secrets.py",
+    "tests/flows/",
+    "tests/demo/",
+)
+"""What takes longest, longest first."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark them."""
+    """Mark the long form, and put what takes longest in front; the order within a file stays."""
     for item in items:
         if LONG.search(item.nodeid):
             item.add_marker(pytest.mark.long)
+    items.sort(key=_place)
+
+
+def _place(item: pytest.Item) -> int:
+    return next((place for place, start in enumerate(FIRST) if item.nodeid.startswith(start)), len(FIRST))

@@ -25,11 +25,11 @@ from replicate.release.destination import Destination, Gating, Visibility
 from replicate.release.documents import encode
 from replicate.release.envelope import PayloadType, sign
 from replicate.release.history import EntryKind, Event, ReleaseHistory
-from replicate.release.keys import SigningKey
 from replicate.release.policy import Policy, parse_policy
 from replicate.release.publishing.places import PlaceState
 from replicate.release.releaselog import ReleaseLog
 from replicate.release.subject import Observed, observe
+from replicate.signing.keys import SigningKey
 from tiers.testing import ManualClock
 from tiers.volume import VolumeTier
 

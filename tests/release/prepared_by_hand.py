@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from replicate import canonical
+from replicate.formats.safetensors import read_header
 from replicate.release.bundle import (
     MANIFEST,
     Action,
@@ -35,7 +36,6 @@ from replicate.release.description import ReleaseDescription
 from replicate.release.destination import Destination, Visibility
 from replicate.release.documents import encode
 from replicate.release.findings import Finding, ScanReport, Waiver
-from replicate.release.headers import read_header
 
 HUB_DESTINATION = Destination(url="hf://acme/tiny", tag="v1.0", visibility=Visibility.PRIVATE)
 

@@ -26,6 +26,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from replicate import canonical
 from replicate.errors import IntegrityFailure
+from replicate.formats.safetensors import read_header
 from replicate.release.bundle import (
     MANIFEST,
     Exporter,
@@ -41,7 +42,6 @@ from replicate.release.description import ReleaseDescription
 from replicate.release.documents import encode
 from replicate.release.expected import Expected
 from replicate.release.findings import Finding, Rule, ScanReport, Waiver
-from replicate.release.headers import read_header
 from replicate.release.scan.scanning import Identities, scan_tree
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=UTC)

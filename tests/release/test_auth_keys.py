@@ -13,8 +13,8 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, generate_pri
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from replicate.errors import CapabilityMissing, ConfigInvalid, Denied, LocalDisk, UsageError
-from replicate.release import keys
-from replicate.release.keys import PublicKey, generate, load, passphrase_from
+from replicate.signing import keys
+from replicate.signing.keys import PublicKey, generate, load, passphrase_from
 
 RFC_KEY = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
 RFC_SIGNATURE = (
@@ -163,7 +163,7 @@ def test_without_cryptography_it_says_what_to_install(monkeypatch: pytest.Monkey
 
 def test_importing_loads_nothing_heavy() -> None:
     """The command line imports what refuses and decides; only a signature needs cryptography."""
-    modules = ("authorizing", "deciding", "releaselog", "policy", "subject", "envelope", "keys", "history")
+    modules = ("authorizing", "deciding", "releaselog", "policy", "subject", "envelope", "history")
     listed = ", ".join(f"replicate.release.{name}" for name in modules)
     heavy = ("cryptography", "torch", "huggingface_hub", "transformers", "numpy", "boto3")
     program = f"import sys, {listed}; print([name for name in {heavy!r} if name in sys.modules])"

@@ -31,12 +31,12 @@ from support.hub import Visibility as Seen
 from support.releases import BASE_MODEL, custom, tweak, variant
 
 from replicate.errors import CkptierError, ConfigInvalid, IntegrityFailure, Unreachable
+from replicate.formats.safetensors import read_header
 from replicate.release.bundle import Kind
 from replicate.release.description import load_description
 from replicate.release.destination import Visibility
 from replicate.release.documents import encode
 from replicate.release.findings import Rule
-from replicate.release.headers import read_header
 from replicate.release.subject import observe
 from replicate.release.verifying.signing import sign_tree, verify_signature
 from replicate.release.weights.casting import cast_tensor

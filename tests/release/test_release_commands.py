@@ -26,7 +26,6 @@ from replicate.generation.disk import disk_error
 from replicate.release import preparing, verbs
 from replicate.release.description import ReleaseDescription, load_description
 from replicate.release.documents import encode
-from replicate.release.keys import generate
 from replicate.release.publishing.folder import FolderPlace
 from replicate.release.publishing.hub_library import HubLibrary
 from replicate.release.publishing.places import Payload, Published, Step
@@ -34,6 +33,7 @@ from replicate.release.scan.inputs import Identities
 from replicate.release.scan.placeholders import placeholders
 from replicate.release.source import SourceGeneration
 from replicate.release.templates import POLICY, RELEASE, RELEASE_TEMPLATE
+from replicate.signing.keys import generate
 from tiers.testing.manual_clock import ManualClock
 
 COMMANDS = (

@@ -36,6 +36,7 @@ from support.releases import Built, variant
 
 from replicate import RunStore
 from replicate.errors import CkptierError, Denied, IntegrityFailure, TrustFailure, UsageError
+from replicate.formats.safetensors import parse_header
 from replicate.release.authorization import Act
 from replicate.release.authorizing import parse_authorization, read_authorization, write_authorization
 from replicate.release.bundle import MANIFEST
@@ -43,7 +44,6 @@ from replicate.release.deciding import NotAuthorized
 from replicate.release.destination import Destination, Gating
 from replicate.release.documents import encode
 from replicate.release.findings import Rule, Waiver
-from replicate.release.headers import parse_header
 from replicate.release.history import EntryKind
 from replicate.release.releaselog import revoke
 from replicate.release.subject import observe

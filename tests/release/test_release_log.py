@@ -42,9 +42,9 @@ from replicate.release.deciding import require
 from replicate.release.destination import Gating, Visibility
 from replicate.release.envelope import PayloadType, sign
 from replicate.release.history import NO_ENTRY, EntryKind, Event, LogEntry, ReleaseHistory, Standing, fold
-from replicate.release.keys import SigningKey
 from replicate.release.policy import parse_policy
 from replicate.release.releaselog import LogMoved, ReleaseLog, open_log, revoke, withdraw
+from replicate.signing.keys import SigningKey
 from tiers.bodies import BytesBody
 from tiers.effects import Effect, Moment, observing
 from tiers.memory import MEMORY_CAPABILITIES, MemoryTier

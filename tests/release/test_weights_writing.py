@@ -15,9 +15,9 @@ from safetensors.torch import load_file
 from support.releases import Built, expected_of, logits
 
 from replicate.errors import ConfigInvalid, LocalDisk
+from replicate.formats.safetensors import read_header
 from replicate.release.bundle import Kind
 from replicate.release.description import Weights
-from replicate.release.headers import read_header
 from replicate.release.weights.dtypes import NAMED
 from replicate.release.weights.exporting import open_export
 from replicate.release.weights.plan import plan_transforms

@@ -26,6 +26,7 @@ from support.releases import Built, variant
 
 from replicate import canonical
 from replicate.errors import IntegrityFailure
+from replicate.formats.safetensors import read_header
 from replicate.release.bundle import (
     MANIFEST,
     Action,
@@ -40,7 +41,6 @@ from replicate.release.bundle import (
 )
 from replicate.release.description import ReleaseDescription, load_description
 from replicate.release.documents import decode, encode
-from replicate.release.headers import read_header
 from replicate.release.preparing import prepare
 from replicate.release.scan.scanning import Identities
 from replicate.release.source import SourceGeneration, open_local

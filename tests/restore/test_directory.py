@@ -158,11 +158,11 @@ def test_c82_a_rename_that_is_denied_once_is_looked_at_again(
     writer.commit(made)
     real, calls = effects.rename, []
 
-    def flaky(source: Path, target: Path) -> None:
+    def flaky(source: Path, target: Path, **where: int) -> None:
         calls.append(target)
         if len(calls) == 1:
             raise FileNotFoundError(2, "No such file or directory", str(source))
-        real(source, target)
+        real(source, target, **where)
 
     monkeypatch.setattr(effects, "rename", flaky)
     run_restore(writer.tier, to=tmp_path / "out")
@@ -177,8 +177,8 @@ def test_c82_a_rename_that_was_done_and_denied_counts_once(
     writer.commit(made)
     real = effects.rename
 
-    def lying(source: Path, target: Path) -> None:
-        real(source, target)
+    def lying(source: Path, target: Path, **where: int) -> None:
+        real(source, target, **where)
         raise FileNotFoundError(2, "No such file or directory", str(source))
 
     monkeypatch.setattr(effects, "rename", lying)

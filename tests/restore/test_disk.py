@@ -75,7 +75,7 @@ def test_c81_a_full_disk_while_the_record_is_written_leaves_the_store_as_it_was(
     writer.commit(made)
     with monkeypatch.context() as patch:
 
-        def full(_path: Path, _data: bytes) -> None:
+        def full(_path: Path, _data: bytes, **_: int) -> None:
             raise LocalDisk("no space", hint="make room") from FULL
 
         patch.setattr(staging_module, "write_new", full)
@@ -107,10 +107,10 @@ def test_another_error_of_the_disk_keeps_what_was_fetched(
     writer.commit(made)
     with monkeypatch.context() as patch:
 
-        def broken(*_: object) -> None:
+        def broken(*_: object, **__: object) -> None:
             raise OSError(errno.EIO, "I/O error")
 
-        patch.setattr(os, "fsync", broken)
+        patch.setattr(effects, "rename", broken)
         with pytest.raises(LocalDisk, match="I/O error"):
             run_restore(writer.tier, to=tmp_path / "out")
     report = run_restore(writer.tier, to=tmp_path / "out")

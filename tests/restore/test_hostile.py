@@ -13,6 +13,7 @@ from replicate.errors import CapabilityMissing, IntegrityFailure, LocalDisk
 from replicate.layout import GenerationId, encode_path
 from replicate.log import Commit, LiveCommit
 from replicate.manifest import MAX_MANIFEST_BYTES, GenerationRecord, SealedFile, content_digest
+from replicate.restore.folder import Folder
 from replicate.restore.staging import Staging
 from tiers.bodies import BytesBody
 from tiers.protocol import Key
@@ -257,14 +258,14 @@ def test_a_manifest_of_a_newer_format_says_so(writer: Writer, run_restore: Resto
 
 
 def test_the_staging_never_writes_through_a_link(tmp_path: Path) -> None:
-    staging = Staging(tmp_path / ".restoring-x")
-    file = sealed_file("l/pwn", b"1")
-    staging.open((file,), ())
-    (staging.files / "l/pwn").unlink()
-    (staging.files / "l").rmdir()
-    (tmp_path / "outside").mkdir()
-    (staging.files / "l").symlink_to(tmp_path / "outside")
-    with pytest.raises(OSError, match="l"):
-        staging.open_file("l/pwn")
-    staging.close()
+    with Folder.at(tmp_path) as parent:
+        staging = Staging(parent, ".restoring-x")
+        staging.open((sealed_file("l/pwn", b"1"),), ())
+        (staging.files / "l/pwn").unlink()
+        (staging.files / "l").rmdir()
+        (tmp_path / "outside").mkdir()
+        (staging.files / "l").symlink_to(tmp_path / "outside")
+        with pytest.raises(OSError, match="l"):
+            staging.open_file("l/pwn")
+        staging.close()
     assert not any((tmp_path / "outside").iterdir())

@@ -1,4 +1,4 @@
-"""Every stored byte matters: whatever is bent, a restore is exact, older and said to be, or an error."""
+"""Every stored byte matters, wherever it is bent (tests/scrub has the table of what can be done to what)."""
 
 from pathlib import Path
 
@@ -25,14 +25,6 @@ def written() -> tuple[Tier, list[Key]]:
 
 
 KEYS = written()[1]
-LAST_ENTRY = max(key for key in KEYS if "/log/" in key)
-CASES = [
-    (key, change)
-    for key in KEYS
-    for change in ("flip first", "flip last", "truncate", "extend", "empty", "delete")
-    if (key, change) != (LAST_ENTRY, "delete")
-]
-"""A log that lost its end is an older log: found out where a slot is remembered, see test_store."""
 
 
 def outcome(tier: Tier, to: Path) -> Made | None:
@@ -51,28 +43,6 @@ def outcome(tier: Tier, to: Path) -> Made | None:
     if made is not GENERATIONS[-1]:
         assert report.fell_back or report.skipped, "an older one is never taken silently"
     return made
-
-
-@pytest.mark.parametrize(("key", "change"), CASES)
-def test_no_bent_object_is_ever_restored(tmp_path: Path, key: Key, change: str) -> None:
-    tier, _ = written()
-    if change == "delete":
-        tier.delete(key)
-    else:
-        bend = {
-            "flip first": flip(0),
-            "flip last": lambda data: flip(len(data) - 1)(data),
-            "truncate": lambda data: data[:-1],
-            "extend": lambda data: data + b"\n",
-            "empty": lambda _: b"",
-        }[change]
-        tamper(tier, key, bend)
-    found = outcome(tier, tmp_path / "out")
-    newest = GENERATIONS[-1]
-    if str(newest.id) in key:
-        assert found is GENERATIONS[0]
-    elif "/log/" not in key:
-        assert found is newest
 
 
 @given(st.data())

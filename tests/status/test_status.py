@@ -8,6 +8,7 @@ import pytest
 from support.commits import AT, RUN, RUN_UID, Made, Writer, generation, make
 
 from replicate.errors import Unreachable
+from replicate.explaining import explain
 from replicate.generation.evidence import Level
 from replicate.jsonable import jsonable
 from replicate.log import Damage, LogView, Pin
@@ -22,7 +23,6 @@ from replicate.status import (
     Transfer,
     assemble,
     assess_termination,
-    explain,
     list_generations,
     progress_from,
 )

@@ -103,9 +103,10 @@ def generation(sequence: int, *, attempt: int = 1, attempt_id: str | None = None
 
 @dataclass
 class Writer:
-    """Writes commits to one tier by hand."""
+    """Writes commits to one tier by hand; ``remote`` says how they are signed, if they are."""
 
     tier: Tier
+    remote: RemoteRun = REMOTE
     term: int = 1
     run_uid: str = RUN_UID
     view: LogView = field(default_factory=lambda: LogView(state=None))
@@ -199,7 +200,7 @@ class Writer:
             body=body,
             state=folded,
         )
-        self.view = Logbook(self.tier, REMOTE).append(self.view, entry)
+        self.view = Logbook(self.tier, self.remote).append(self.view, entry)
 
 
 def keys(tier: Tier, made: Made, commit: LiveCommit) -> dict[str, Key]:

@@ -28,6 +28,9 @@ from replicate.config import load_config
 from replicate.copyplan import CopyRequest
 from replicate.engine import Replicator
 from replicate.generation.store import RunStore
+from replicate.mending.steps import RepairOptions
+from replicate.mending.takeover import TakingOver
+from replicate.mending.verbs import Repairing
 from replicate.opening import Opener
 from replicate.pruning import Pruning
 from replicate.restore import RestoreOptions, RestoreRequest
@@ -186,6 +189,27 @@ def destroy(journal: Journal, job: dict[str, Any]) -> dict[str, Any]:
     return {"objects": sum(place.objects for place in report.places)}
 
 
+def repair(journal: Journal, job: dict[str, Any]) -> dict[str, Any]:
+    """``Repairing.repair`` of every tier, its log rebuilt where it is not whole."""
+    verb = Repairing(load_config(Path(job["config"])), opener=watching(journal, []))
+    report = verb.repair(RepairOptions(rebuild_log=True), apply=True)
+    return {
+        "failures": [str(place.failure) for place in report.places if place.failure],
+        "done": [str(step.kind) for place in report.places for step in place.done],
+        "left": [str(step.generation) for place in report.places for step in place.left],
+    }
+
+
+def takeover(journal: Journal, job: dict[str, Any]) -> dict[str, Any]:
+    """``TakingOver.takeover`` of every tier."""
+    verb = TakingOver(load_config(Path(job["config"])), opener=watching(journal, []))
+    report = verb.takeover("the other one is gone", apply=True)
+    return {
+        "failures": [str(place.failure) for place in report.places if place.failure],
+        "terms": [place.term for place in report.places],
+    }
+
+
 VERBS: dict[str, Verb] = {
     "replicate": replicate,
     "copy": copy,
@@ -194,6 +218,8 @@ VERBS: dict[str, Verb] = {
     "prune": prune,
     "gc": gc,
     "destroy": destroy,
+    "repair": repair,
+    "takeover": takeover,
 }
 
 

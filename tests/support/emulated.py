@@ -15,7 +15,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials as SdkCredentials
 
 from tiers.clock import SystemClock
-from tiers.s3_sdk import ClientError, Config, Session
+from tiers.s3_sdk import ClientError, Config, Session, new_session
 from tiers.testing.s3_emulator import AWS, BUCKET, Behaviour, ChecksumRule, Request, S3Emulator
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _RESOLVE = socket.getaddrinfo
 @cache
 def _session() -> Session:
     """One for all: the first client of a session takes 30 times as long as the others."""
-    return Session()
+    return new_session()
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from support.commits import (
     REMOTE,
+    RUN,
     Made,
     Writer,
     expected,
@@ -20,12 +21,14 @@ from support.commits import (
 )
 
 from replicate.errors import NothingFound, Unreachable, UsageError
+from replicate.generation.lineage import open_first
 from replicate.layout import LocalRun
 from replicate.verify import Finding, Share, attests, parse_share, verify, verify_local
 from tiers.bodies import BytesBody
 from tiers.memory import MemoryTier
 from tiers.protocol import Key, ObjectInfo, Tier
 from tiers.testing.faulty import Fault, FaultyTier
+from tiers.testing.manual_clock import ManualClock
 
 ALL = Share()
 
@@ -227,6 +230,7 @@ LOCAL_DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
 @pytest.mark.parametrize("damage", LOCAL_DAMAGE)
 def test_damage_in_the_store_is_found(local: LocalRun, damage: str) -> None:
     old, new = generation(1), generation(2)
+    open_first(local, ManualClock(), run=RUN)
     seal_local(local, old)
     folder = seal_local(local, new)
     assert verify_local(local, read_data=ALL).sound

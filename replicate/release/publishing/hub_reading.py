@@ -15,8 +15,8 @@ from huggingface_hub.utils._http import get_session, hf_raise_for_status
 
 from replicate.digests import CountedSha256
 from replicate.errors import IntegrityFailure, Unreachable
+from replicate.formats.safetensors import FLOATING
 from replicate.release.bundle import ExportManifest
-from replicate.release.headers import FLOATING
 from replicate.release.publishing.carrying import Carried, check_set, differs
 from replicate.release.publishing.hub_library import ATTRIBUTES, AskedToWait, HubLibrary
 

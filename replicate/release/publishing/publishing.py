@@ -18,7 +18,6 @@ from replicate.release.bundle import Prepared
 from replicate.release.deciding import decide, require, strangers
 from replicate.release.destination import Destination, Gating, Visibility
 from replicate.release.history import EntryKind, Event, ReleaseHistory, Standing
-from replicate.release.keys import SigningKey
 from replicate.release.policy import Policy
 from replicate.release.publishing.carrying import amend
 from replicate.release.publishing.opening import open_place, read_token
@@ -26,6 +25,7 @@ from replicate.release.publishing.places import Payload, Place, Published, Step
 from replicate.release.releaselog import LogMoved, ReleaseLog
 from replicate.release.releaselog import withdraw as log_withdrawal
 from replicate.release.subject import Observed, observe
+from replicate.signing.keys import SigningKey
 from tiers.clock import Clock
 
 __all__ = [

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from replicate.errors import IntegrityFailure
+from replicate.formats.safetensors import FileHeader, TensorHeader, read_header
 from replicate.release.findings import Rule
-from replicate.release.headers import FileHeader, TensorHeader, read_header
 from replicate.release.scan.fragments import Node, Origin, Piece, label_of
 from replicate.release.scan.hits import Hit
 from replicate.release.scan.inputs import ScanContext

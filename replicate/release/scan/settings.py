@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from replicate.formats.safetensors import FLOATING
 from replicate.release.findings import Rule
-from replicate.release.headers import FLOATING
 from replicate.release.scan.hits import Hit
 from replicate.release.scan.inputs import ScanContext
 from replicate.release.scan.jsontext import Pairs

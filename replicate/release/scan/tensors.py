@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 
+from replicate.formats.safetensors import FLOATING, TensorHeader
 from replicate.release.bundle import Kind
 from replicate.release.expected import Expected
 from replicate.release.findings import Rule
-from replicate.release.headers import FLOATING, TensorHeader
 from replicate.release.scan.containers import Container
 from replicate.release.scan.hits import Hit
 from replicate.release.scan.inputs import ScanContext

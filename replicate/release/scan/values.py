@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replicate.digests import CountedSha256
+from replicate.formats.safetensors import TensorHeader
 from replicate.release.findings import Rule
-from replicate.release.headers import TensorHeader
 from replicate.release.scan.containers import Container
 from replicate.release.scan.fragments import Node, Origin, Piece
 from replicate.release.scan.hits import Hit

@@ -9,8 +9,8 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any
 
+from replicate.formats.safetensors import FLOATING, TensorHeader, read_header
 from replicate.release.bundle import Action, Transform
-from replicate.release.headers import FLOATING, TensorHeader, read_header
 from replicate.release.verifying.building import library
 from replicate.release.verifying.checks import judged
 from replicate.release.verifying.rawtensors import (

@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from replicate.errors import CkptierError
+from replicate.formats.safetensors import FLOATING, TensorHeader
 from replicate.release.bundle import Kind
 from replicate.release.description import ReleaseDescription
-from replicate.release.headers import FLOATING, TensorHeader
 from replicate.release.verifying.checks import Check, judged
 from replicate.release.verifying.plainfiles import read_plain
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from replicate.errors import IntegrityFailure
-from replicate.release.headers import TensorHeader, read_header
+from replicate.formats.safetensors import TensorHeader, read_header
 from replicate.release.verifying.building import library
 
 

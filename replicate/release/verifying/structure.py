@@ -17,9 +17,9 @@ from typing import Any
 from replicate.canonical import load
 from replicate.digests import BLOCK, CountedSha256
 from replicate.errors import IntegrityFailure, LocalDisk
+from replicate.formats.safetensors import FileHeader, TensorHeader, read_header
 from replicate.release.bundle import MANIFEST, ExportManifest, Kind, PublishedTensor, content_sha256
 from replicate.release.documents import MAX_DOCUMENT_BYTES
-from replicate.release.headers import FileHeader, TensorHeader, read_header
 from replicate.release.verifying.checks import Check, judged, listed
 from replicate.release.verifying.plainfiles import is_plain, read_plain
 

@@ -9,7 +9,7 @@ from decimal import Decimal
 import torch
 
 from replicate.errors import ConfigInvalid
-from replicate.release.headers import FLOATING
+from replicate.formats.safetensors import FLOATING
 from replicate.release.weights.dtypes import NAMED, TORCH
 from replicate.release.weights.plan import CastError
 

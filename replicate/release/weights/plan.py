@@ -11,10 +11,10 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from replicate.errors import ConfigInvalid
+from replicate.formats.safetensors import FLOATING
 from replicate.release.bundle import Action, Kind, Transform
 from replicate.release.description import Cast, Weights
 from replicate.release.expected import Expected
-from replicate.release.headers import FLOATING
 from replicate.release.weights import adapters, ties
 from replicate.release.weights.naming import WRAPPERS, bare, listed, renamed, unwrapped
 from replicate.release.weights.stored import StoredTensor, size_of

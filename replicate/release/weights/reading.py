@@ -15,9 +15,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 
 from replicate.errors import CapabilityMissing, ConfigInvalid, IntegrityFailure, NothingFound
+from replicate.formats.safetensors import FileHeader, read_header
 from replicate.generation.validate import Limits, load_fault
 from replicate.release.description import Source
-from replicate.release.headers import FileHeader, read_header
 from replicate.release.source import SourceGeneration
 from replicate.release.weights.dtypes import NAMED
 from replicate.release.weights.naming import listed

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from math import prod
 
-from replicate.release.headers import ITEM_BITS
+from replicate.formats.safetensors import ITEM_BITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

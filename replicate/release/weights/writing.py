@@ -16,9 +16,9 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 
 from replicate.errors import ConfigInvalid, IntegrityFailure, LocalDisk
+from replicate.formats.safetensors import read_header
 from replicate.generation.disk import local_io, write_new
 from replicate.release.bundle import Kind
-from replicate.release.headers import read_header
 from replicate.release.weights.casting import cast_tensor, same_bytes
 from replicate.release.weights.dtypes import NAMED
 from replicate.release.weights.plan import CastError, PlannedTensor, TransformPlan

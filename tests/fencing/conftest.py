@@ -1,0 +1,5 @@
+"""Machines for fencing tests."""
+
+from flows.conftest import machine, volume
+
+__all__ = ["machine", "volume"]
