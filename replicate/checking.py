@@ -17,7 +17,7 @@ from replicate.errors import CkptierError, ExitCode, from_tier_error
 from replicate.generation.lineage import read_lineage
 from replicate.layout import RemoteRun, new_nonce
 from replicate.log import LogView
-from replicate.logbook import Logbook, check_related, read_small
+from replicate.logbook import Logbook, check_related, name_slots, read_small
 from replicate.signing.lines import key_id
 from tiers.errors import AccessDenied, ObjectExists, ObjectNotFound, TierError, Unsupported
 from tiers.opening import unencrypted_host
@@ -171,15 +171,16 @@ def check_tier(tier: Tier, remote: RemoteRun, run_uid: str | None) -> list[Findi
 def _damage(tier: str, view: LogView) -> list[Finding]:
     if not view.damaged:
         return []
-    slots = ", ".join(str(damage.slot) for damage in view.damaged)
     trusted = all(damage.trusted for damage in view.damaged)
     return [
         Finding(
             place=tier,
             subject="log",
             grade=Grade.FAILED,
-            detail=f"slots {slots} are {'damaged' if trusted else 'not to be trusted'}",
-            hint="intact generations can still be restored; `ckptier repair` says how the log can go on",
+            detail=f"{name_slots([one.slot for one in view.damaged])} {'damaged' if trusted else 'not to be trusted'}",
+            hint=f"intact generations can still be restored; `ckptier repair --tier {tier}` says how the log can go on"
+            if trusted
+            else "find out who wrote there, or which key the keyring lacks: docs/signing.md",
             exit_code=ExitCode.INTEGRITY if trusted else ExitCode.TRUST,
         )
     ]

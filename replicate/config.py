@@ -165,7 +165,8 @@ class Config(Section):
     def _names_are_unique(self) -> Self:
         names = [tier.name for tier in self.tier]
         if len(set(names)) != len(names):
-            raise ValueError("two tiers have the same name")
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"two tiers have the same name, {twice!r}")
         unknown = sorted(set(self.trust.unsigned_until) - set(names))
         if unknown:
             raise ValueError(f"trust.unsigned_until names {unknown[0]!r}, and no tier is called that")
@@ -263,11 +264,16 @@ def _anchored_tier(section: Any, base: Path) -> Any:
 
 def _faults(error: ValidationError) -> str:
     every = error.errors(include_url=False, include_input=False)
-    named = "; ".join(
-        f"{'.'.join(map(str, fault['loc'])) or 'file'}: {_words(fault['type'], fault['msg'])}"
-        for fault in every[:MAX_FAULTS]
-    )
+    named = "; ".join(f"{_place(fault['loc'])}: {_words(fault['type'], fault['msg'])}" for fault in every[:MAX_FAULTS])
     return named if len(every) <= MAX_FAULTS else f"{named}; and {len(every) - MAX_FAULTS} more"
+
+
+def _place(where: tuple[str | int, ...]) -> str:
+    """Name a key as it stands in the file; the tiers are counted from 1."""
+    match where:
+        case ("tier", int(number), *rest):
+            return ", ".join([f"[[tier]] {number + 1}", *([".".join(map(str, rest))] if rest else [])])
+    return ".".join(map(str, where)) or "the file"
 
 
 def _words(kind: str, message: str) -> str:
@@ -276,8 +282,12 @@ def _words(kind: str, message: str) -> str:
     return message.removeprefix("Value error, ")
 
 
+_SECTIONS = {"tier": "[[tier]]", "rehearse": "[rehearse]", "trust": "[trust]", "signing": "[signing]"}
+
+
 def _hint(error: ValidationError) -> str:
-    if any(fault["type"] == "extra_forbidden" for fault in error.errors()):
+    unknown = [fault["loc"] for fault in error.errors() if fault["type"] == "extra_forbidden"]
+    if unknown:
         sections = {
             "top": sorted(set(Config.model_fields) - {"source"}),
             "[[tier]]": sorted(TierConfig.model_fields),
@@ -285,5 +295,6 @@ def _hint(error: ValidationError) -> str:
             "[trust]": sorted(TrustConfig.model_fields),
             "[signing]": sorted(SigningConfig.model_fields),
         }
-        return "; ".join(f"known {name} keys: {', '.join(keys)}" for name, keys in sections.items())
+        named = {_SECTIONS.get(str(where[0]), "top") if len(where) > 1 else "top" for where in unknown}
+        return "; ".join(f"known {name} keys: {', '.join(keys)}" for name, keys in sections.items() if name in named)
     return "correct the keys named above; docs/design.md shows every key"

@@ -24,7 +24,7 @@ from replicate.errors import (
     NothingFound,
     from_tier_error,
 )
-from replicate.explaining import Explanation, explain
+from replicate.explaining import Explanation, explain, nowhere
 from replicate.exposure import exposed
 from replicate.generation.evidence import Level
 from replicate.generation.lineage import read_lineage
@@ -255,10 +255,7 @@ class Replicator:
         chosen = generation or next((one.generation for one in list_generations(local, inputs) if one.newest), None)
         found = explain(chosen, local, inputs) if chosen else None
         if found is None:
-            raise NothingFound(
-                f"{chosen or 'no generation'} is in none of the places that answered",
-                hint="`ckptier list` shows what there is",
-            )
+            raise nowhere(chosen, inputs)
         found = replace(found, exposed=exposed(self._remote, [one.tier for one in inputs]))
         return with_evidence(found, self.config.local, inputs)
 
@@ -337,7 +334,8 @@ class Replicator:
         except FileNotFoundError:
             where = self.config.local.root
             raise NothingFound(
-                f"there is no store at {where}", hint="check `store` and `run` in ckptier.toml"
+                f"there is no store at {where}",
+                hint="check `store` and `run` in ckptier.toml; on a new machine, `ckptier restore` makes one",
             ) from None
         self._refuse_emptied()
         named = [self.config.select(name)[0] for name in names]
@@ -352,12 +350,8 @@ class Replicator:
             for path in staged
         )
         overtaken = _overtaken(safety, inputs)
-        return Safety(
-            safe=safety.safe and not risks and not overtaken,
-            risks=(*safety.risks, *overtaken, *risks),
-            newest=safety.newest,
-            restart_from=safety.restart_from,
-        )
+        safe = safety.safe and not risks and not overtaken
+        return replace(safety, safe=safe, risks=(*safety.risks, *overtaken, *risks))
 
     def _refuse_emptied(self) -> None:
         """Raise NothingFound for a store that has a history and holds nothing of it: that is no fresh start."""
@@ -423,7 +417,13 @@ def _overtaken(safety: Safety, inputs: Sequence[TierInput]) -> tuple[Risk, ...]:
     newest = safety.newest
     told = {risk.tier for risk in safety.risks}
     return tuple(
-        Risk(tier=one.tier, generation=newest, updates=0, reason=f"its log went on elsewhere, without {newest}")
+        Risk(
+            tier=one.tier,
+            generation=newest,
+            updates=0,
+            reason=f"its log went on elsewhere, without {newest}",
+            hint=f"`ckptier restore` goes on from the newest there, `ckptier restore --generation {newest}` from here",
+        )
         for one in inputs
         if newest and one.tier not in told and one.view and one.view.state and one.view.state.find(newest) is None
     )

@@ -3,6 +3,15 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from replicate.errors import (
+    CapabilityMissing,
+    CkptierError,
+    Denied,
+    IntegrityFailure,
+    NothingFound,
+    TrustFailure,
+    Unreachable,
+)
 from replicate.generation.evidence import Level
 from replicate.generation.rehearsals import RehearsalRecord
 from replicate.layout import GenerationId
@@ -97,3 +106,22 @@ def _when_restored(
     if newer:
         words.append(f"{len(newer)} newer would be left behind, not deleted: {', '.join(newer[:5])}")
     return tuple(words)
+
+
+def nowhere(generation: GenerationId | None, tiers: Sequence[TierInput]) -> CkptierError:
+    """Return why a generation is not found: that it is nowhere can only be said where every log was read in full."""
+    what = str(generation) if generation else "a generation"
+    for one in tiers:
+        if one.failure is not None:
+            kinds = (TrustFailure, Denied, CapabilityMissing)
+            kind = next((each for each in kinds if isinstance(one.failure, each)), Unreachable)
+            words = one.failure.message.removeprefix(f"{one.tier}: ")
+            return kind(f"{one.tier} may have {what}: {words}", hint=one.failure.hint)
+    hurt = next((one.tier for one in tiers if one.view and one.view.damaged), None)
+    if hurt is not None:
+        return IntegrityFailure(
+            f"{hurt} may have {what}: entries of its log cannot be read or trusted",
+            hint=f"`ckptier verify --tier {hurt}` says what still works",
+        )
+    words = f"{generation} is nowhere: every place answered" if generation else "there is no generation anywhere"
+    return NothingFound(words, hint="`ckptier list` shows what there is")

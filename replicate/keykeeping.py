@@ -56,7 +56,8 @@ class KeyKeeping(Keeping):
         pinned = _pinned(ends)
         if not pinned:
             raise NothingFound("there is no log entry yet, so nothing to adopt", hint="sign from the first one on")
-        return KeyLines(ends=ends, lines=f"[trust]\nunsigned_until = {table(pinned)}")
+        header = "[trust]" if self.remote.trust.keyring is None else "# add to [trust]"
+        return KeyLines(ends=ends, lines=f"{header}\nunsigned_until = {table(pinned)}")
 
     def rotate(self, new: PublicKey) -> KeyLines:
         """Say how the keyring goes on with a new key where the logs end now; raises Fenced beside a daemon."""
@@ -73,7 +74,8 @@ class KeyKeeping(Keeping):
         keyring = self.remote.trust.keyring
         old = [key.id for key in keyring.key if key.last_slot is None and key.id != key_id(new)] if keyring else []
         lines = [f"# add to [[key]] {name}\nlast_slot = {last}" for name in old]
-        return KeyLines(ends=ends, lines="\n\n".join([*weak, *lines, block(new, first_slot=first)]))
+        then = "# then, where it replicates: key under [signing] in ckptier.toml names the new file"
+        return KeyLines(ends=ends, lines="\n\n".join([*weak, *lines, block(new, first_slot=first), then]))
 
     def _ends(self, tier: str | None, remote: RemoteRun) -> tuple[LogEnd, ...]:
         ends = []

@@ -6,6 +6,7 @@ hint that is missing or wrong.  Damaged slots are reported and stepped over.
 """
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 from itertools import islice
@@ -172,10 +173,10 @@ class Logbook:
                 "and `ckptier keys adopt` pins what was written before signing began",
             )
         if view.damaged:
-            slots = ", ".join(str(damage.slot) for damage in view.damaged)
             raise IntegrityFailure(
-                f"{self.tier.name}: log slot {slots} is damaged, so nothing is appended",
-                hint="what is intact can still be restored; `ckptier repair` says how the log can go on",
+                f"{self.tier.name}: {name_slots([one.slot for one in view.damaged])} damaged, so nothing is appended",
+                hint="what is intact can still be restored; "
+                f"`ckptier repair --tier {self.tier.name}` says how the log can go on",
             )
 
     def write(self, entry: Entry) -> bytes:
@@ -344,10 +345,27 @@ class RolledBack(TrustFailure):
         found = f"it ends before slot {seen.slot}" if shorter else f"another entry stands in slot {seen.slot}"
         super().__init__(
             f"{tier}: the log was rolled back: {found}, which this machine has seen",
-            hint="somebody restored or emptied the bucket: find out before trusting it; "
-            "where you pointed the tier at another place, give it another name",
+            hint=_what_happened(tier, empty=not view.next_slot),
         )
         self.view = view
+
+
+def _what_happened(tier: str, *, empty: bool) -> str:
+    """Return what to look at first where a log is shorter or other than it was: an unmounted volume looks empty too."""
+    first = (
+        "nothing of the log is there: is the volume mounted, and the url right? If somebody emptied the place"
+        if empty
+        else "somebody put an old state back or removed entries: find out who. Where it is meant"
+    )
+    return (
+        f"{first}: `ckptier repair --tier {tier} --rebuild-log`; "
+        "where you pointed the tier at another place, give it another name"
+    )
+
+
+def name_slots(slots: Sequence[int]) -> str:
+    """Put slots into words, as the subject of a sentence."""
+    return f"log slot {slots[0]} is" if len(slots) == 1 else f"log slots {', '.join(map(str, slots))} are"
 
 
 def check_related(view: LogView, run_uid: str, tier: str) -> None:

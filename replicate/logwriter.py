@@ -221,7 +221,7 @@ def _way_on(decision: TermDecision) -> str:
     """Return what whoever is shut out can do."""
     if decision.same_attempt:
         return (
-            "stop this daemon; where the other writer is to stop instead: `ckptier takeover`, "
+            "stop this daemon; where the other writer is to stop instead: `ckptier takeover --reason TEXT`, "
             "or `ckptier restore`, which opens a new attempt"
         )
     return "stop this daemon; to go on from here run `ckptier restore`, which opens a new attempt"

@@ -93,6 +93,10 @@ def _spoilt(number: int, hurts: Iterable[Hurt]) -> bool:
 def _next_step(report: VerifyReport, found: Found, works: GenerationId | None) -> str | None:
     """Return the one thing to do about what is hurt at a place."""
     hurt = [one.generation for one in report.generations if one.verdict is Finding.HURT]
+    if report.rollback is not None:
+        return report.rollback.hint
+    if any(not damage.trusted for damage in report.damaged):
+        return "find out who wrote there, or which key the keyring lacks, before you repair: docs/signing.md"
     if not hurt and not report.damaged:
         return None
     elsewhere = [place for place in found if place != report.tier]

@@ -3,15 +3,16 @@
 Every function turns a report into a string and decides nothing.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
 from replicate.checking import CheckReport, Grade
 from replicate.copyplan import Copied, CopyOutcome, CopyReport
-from replicate.errors import CkptierError, ExitCode
+from replicate.errors import CkptierError, ExitCode, TrustFailure
 from replicate.explaining import Explanation
 from replicate.layout import GenerationId
+from replicate.logbook import name_slots
 from replicate.manifest import GenerationRecord
 from replicate.outcomes import ReplicateReport
 from replicate.plan import Choice
@@ -21,7 +22,7 @@ from replicate.probetable import probe_table
 from replicate.progress import human_bytes
 from replicate.rehearsing.telling import told_rehearsal
 from replicate.restore import Outcome, RestoreReport
-from replicate.status import Known, Listed, RunStatus, Safety, TierView
+from replicate.status import Known, Listed, Mark, RunStatus, Safety, TierView
 from replicate.statusfile import StatusFile
 
 
@@ -160,6 +161,7 @@ def render_restored(report: RestoreReport) -> str:
     )
     if report.fell_back:
         lines.append("  this is NOT the newest: see above for what was passed over and why")
+        lines.append("  next: `ckptier verify --read-data 100%`, then `ckptier repair`")
     if report.attempt is not None:
         lines.append(f"  training continues as attempt {report.attempt}")
     return "\n".join(lines)
@@ -179,10 +181,10 @@ def _count(number: int, noun: str) -> str:
 
 
 def status_exit(run: RunStatus) -> ExitCode:
-    """Return the code for a status: 6 for forks and what is not to be trusted, 3 where a tier fails, 0 otherwise."""
+    """Return the code for a status: 6 for forks and what is not to be trusted, 3 where a tier takes nothing, else 0."""
     if run.forks or any(view.unrelated or view.untrusted for view in run.tiers):
         return ExitCode.TRUST
-    return ExitCode.PARTIAL if any(view.error for view in run.tiers) else ExitCode.OK
+    return ExitCode.PARTIAL if any(view.error or view.damaged_slots for view in run.tiers) else ExitCode.OK
 
 
 def render_status(
@@ -208,17 +210,24 @@ def render_status(
 
 
 def _restart_lines(run: RunStatus, now: datetime, *, asked: bool) -> list[str]:
-    marks = [tier.restart for tier in run.tiers if tier.restart is not None]
-    best = max(marks, key=lambda mark: mark.generation, default=None)
+    doubtful = [tier.tier for tier in run.tiers if tier.untrusted and tier.known_by is Known.TRACKER]
+    best = _best(tier for tier in run.tiers if tier.tier not in doubtful) or _best(run.tiers)
+    doubted = best is not None and best is not _best(tier for tier in run.tiers if tier.tier not in doubtful)
     gone = "if this machine disappeared now:"
     if best is None:
         return [f"{gone} {_no_restart(run)}"]
     silent = [tier.tier for tier in run.tiers if asked and tier.known_by is not Known.LOG]
     told = f"committed {age(best.at, now)}"
-    if silent:
+    if silent or doubted:
+        why = f"{', '.join(silent)} did not answer" if silent else f"{', '.join(doubtful)}, for the reason below"
         last = f"  last written down: update {best.generation.next_update}, {told}"
-        return [f"{gone} NOT KNOWN: {', '.join(silent)} did not answer", last]
+        return [f"{gone} NOT KNOWN: {why}", last]
     return [f"{gone} restart from update {best.generation.next_update}", f"  {best.generation}, {told}"]
+
+
+def _best(tiers: Iterable[TierView]) -> Mark | None:
+    marks = [tier.restart for tier in tiers if tier.restart is not None]
+    return max(marks, key=lambda mark: mark.generation, default=None)
 
 
 def _no_restart(run: RunStatus) -> str:
@@ -228,6 +237,8 @@ def _no_restart(run: RunStatus) -> str:
         return "NO GOOD COPY is known here; `ckptier verify` looks for one"
     if any(tier.known_by is Known.NOTHING for tier in run.tiers):
         return "not known here; `ckptier status --remote` asks"
+    if any(tier.damaged_slots for tier in run.tiers):
+        return "NOTHING that can be read in the logs: see below"
     return "NOTHING is on any tier yet"
 
 
@@ -258,7 +269,10 @@ def _tier_lines(tier: TierView, now: datetime) -> list[str]:
 
 def _damage_lines(tier: TierView) -> list[str]:
     lines = [f"  HURT: the copy of {one}" for one in tier.hurt]
-    lines += [f"  DAMAGED log slots: {', '.join(map(str, tier.damaged_slots))}"] if tier.damaged_slots else []
+    damaged = [slot for slot in tier.damaged_slots if slot not in tier.untrusted_slots]
+    lines += [f"  DAMAGED log slots: {', '.join(map(str, damaged))}"] if damaged else []
+    untrusted = ", ".join(map(str, tier.untrusted_slots))
+    lines += [f"  NOT TRUSTED log slots: {untrusted}"] if untrusted else []
     return [*lines, f"  next: `ckptier verify --tier {tier.tier}` says what still works"] if lines else []
 
 
@@ -269,16 +283,24 @@ def _daemon_line(view: StatusFile | None, now: datetime, *, replicating: bool) -
     return f"NOT replicating: no process runs on this store{last}"
 
 
-def render_list(listed: Sequence[Listed], unanswered: Mapping[str, CkptierError]) -> str:
-    """Show a line per generation, newest first."""
+def render_list(
+    listed: Sequence[Listed],
+    unanswered: Mapping[str, CkptierError],
+    damaged: Mapping[str, Sequence[int]] | None = None,
+) -> str:
+    """Show a line per generation, newest first, and then what may hide more."""
     lines = []
     for one in listed:
         places = ", ".join(f"{place.place} {place.level}{' pinned' if place.pinned else ''}" for place in one.places)
         mark = "*" if one.newest else " "
         lines.append(f"{mark} {one.generation}  {human_bytes(one.total_bytes):>10}  {places}")
     for tier, why in unanswered.items():
-        lines.append(f"! {tier} did not answer: {_without(tier, why.message)}")
+        told = "is not to be trusted" if isinstance(why, TrustFailure) else "did not answer"
+        lines.append(f"! {tier} {told}: {_without(tier, why.message)}")
         lines += [f"  next: {why.hint}"] if why.hint else []
+    for tier, slots in (damaged or {}).items():
+        words = f"{name_slots(slots)} damaged or not trusted: what was committed there is not shown"
+        lines += [f"! {tier}: {words}", f"  next: `ckptier verify --tier {tier}` says what still works"]
     return "\n".join(lines) or "no generation anywhere"
 
 
@@ -328,14 +350,19 @@ def render_safety(safety: Safety, store: Path) -> str:
         what = (
             f"{safety.newest} is committed on every tier asked" if safety.newest else f"nothing was sealed in {store}"
         )
-        return f"safe: {what}"
+        lines = [f"safe: {what}"]
+        if safety.newest and safety.silent:
+            lines.append(f"  {', '.join(safety.silent)} did not answer now: it was committed there before")
+        return "\n".join(lines)
     what = f" with {safety.newest}" if safety.newest else ""
     lines = [f"NOT safe to terminate{what}:"]
     for risk in safety.risks:
         ahead = f" ({_count(risk.updates, 'update')} at risk)" if risk.updates else ""
         lines.append(f"  {risk.tier + ': ' if risk.tier else ''}{_without(risk.tier, risk.reason)}{ahead}")
+        lines += [f"    next: {risk.hint}"] if risk.hint else []
     lines.append(f"  on every tier now: {_name(safety.restart_from)}")
-    lines.append("  next: `ckptier wait` where a daemon runs, else `ckptier replicate --once`")
+    then = "then" if any(risk.hint for risk in safety.risks) else "next"
+    lines.append(f"  {then}: `ckptier wait` where a daemon runs, else `ckptier replicate --once`")
     return "\n".join(lines)
 
 

@@ -22,14 +22,17 @@ _PIN = {
 }
 
 
-def render_pruned(report: PruneReport) -> str:
-    """Show each place: a line a generation with its first reason, then what waits to be deleted."""
+def render_pruned(report: PruneReport, tier: str | None = None) -> str:
+    """Show each place: a line a generation with its first reason, then what waits to be deleted.
+
+    ``tier`` is the one that was asked for: what is named next must not reach further.
+    """
     lines: list[str] = []
     for place in report.places:
         lines.append(f"{place.place}:")
         lines += [f"  {line}" for line in _place_lines(place, applied=report.applied)]
     if not report.applied:
-        lines.append(_next_step(report))
+        lines.append(_next_step(report, f" --tier {tier}" if tier else ""))
     return "\n".join(lines)
 
 
@@ -79,14 +82,25 @@ def _duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def _next_step(report: PruneReport) -> str:
+def _next_step(report: PruneReport, only: str) -> str:
     going = [place.place for place in report.places if place.plan and place.plan.removed]
     due = [place.place for place in report.places if any((one.due_in or 0) <= 0 for one in place.pending)]
     if not going and not due:
-        return "nothing to prune"
+        return f"nothing to prune{_unset(report)}"
     if any(place.plan and place.plan.too_many for place in report.places):
-        return "next: if this is meant, `ckptier prune --apply --unsafe-remove-most`"
-    return "nothing was changed; next: `ckptier prune --apply`"
+        return f"next: if this is meant, `ckptier prune{only} --apply --unsafe-remove-most`"
+    return f"nothing was changed; next: `ckptier prune{only} --apply`"
+
+
+def _unset(report: PruneReport) -> str:
+    """Say which setting lets anything go, where none is made."""
+    plans = [place.plan for place in report.places if place.plan is not None]
+    words = {reason.text for plan in plans for one in plan.verdicts for reason in one.reasons}
+    return (
+        "; keep_last says how many stay (docs/retention.md)"
+        if any(one.startswith("keep_last is not set") for one in words)
+        else ""
+    )
 
 
 def prune_exit(report: PruneReport) -> ExitCode:
@@ -94,7 +108,7 @@ def prune_exit(report: PruneReport) -> ExitCode:
     return _exit_of([place.failure for place in report.places])
 
 
-def render_collected(report: CollectReport) -> str:
+def render_collected(report: CollectReport, tier: str | None = None) -> str:
     """Show each tier: what was left behind and why that is known, and what is left alone."""
     lines: list[str] = []
     for place in report.places:
@@ -102,7 +116,8 @@ def render_collected(report: CollectReport) -> str:
         lines += [f"  {line}" for line in _orphan_lines(place, applied=report.applied)]
     orphans = any(place.report and place.report.plan.orphans for place in report.places)
     if orphans and not report.applied:
-        lines.append("nothing was changed; next: `ckptier gc --apply`")
+        only = f" --tier {tier}" if tier else ""
+        lines.append(f"nothing was changed; next: `ckptier gc{only} --apply`")
     return "\n".join(lines)
 
 

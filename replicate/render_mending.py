@@ -22,20 +22,23 @@ _DONE = {
     Kind.CLAIM: "claimed a new term in log slot",
     Kind.VOID: "voided log slot",
     Kind.ACCEPT: "accepted the log, which has lost slot",
-    Kind.ADOPT: "committed again, in log slot",
+    Kind.ADOPT: "committed again as it lies there:",
     Kind.REPLACE: "replaced by the good copy of",
-    Kind.RETIRE: "gave up, in log slot",
+    Kind.RETIRE: "gave up",
     Kind.LEAVE: "HURT, left alone:",
 }
 
 
-def render_repaired(report: RepairReport) -> str:
-    """Show each tier: its steps with their reasons, what stays hurt, and what to do next."""
+def render_repaired(report: RepairReport, command: str = "ckptier repair --apply", *, read: bool = False) -> str:
+    """Show each tier: its steps with their reasons, what stays hurt, and what to do next.
+
+    ``command`` would do what is shown; ``read``: stored bytes were read.
+    """
     lines: list[str] = []
     for place in report.places:
         lines.append(f"{place.tier}:")
         lines += [f"  {line}" for line in _place_lines(place, applied=report.applied)]
-    lines += _next_steps(report)
+    lines += _next_steps(report, command, read=read)
     return "\n".join(lines)
 
 
@@ -56,16 +59,21 @@ def _place_lines(place: PlaceRepaired, *, applied: bool) -> Iterator[str]:
 def _step_lines(step: Step, words: dict[Kind, str]) -> Iterator[str]:
     shown = words[step.kind]
     if step.kind is Kind.REPLACE:
-        shown = f"{shown} {step.place}"
-    elif step.slot is not None:
+        shown = f"{shown} {step.place}:"
+    elif step.slot is not None and step.generation is None:
         shown = f"{shown} {step.slot}"
-    yield f"{shown} {step.generation}" if step.generation else shown
+    slot = f", in log slot {step.slot}" if step.slot is not None else ""
+    yield f"{shown} {step.generation}{slot}" if step.generation else shown
     yield f"  {step.reason}"
 
 
-def _next_steps(report: RepairReport) -> Iterable[str]:
+def _next_steps(report: RepairReport, command: str, *, read: bool) -> Iterable[str]:
     if not report.applied and any(place.plan.due and place.plan.blocked is None for place in report.places):
-        yield "nothing was changed; next: `ckptier repair --apply`, with the options given here"
+        yield f"nothing was changed; next: `{command}`"
+    elif repair_exit(report) is ExitCode.OK and any(place.done for place in report.places):
+        yield "next: `ckptier verify`, then start `ckptier replicate` again"
+    elif repair_exit(report) is ExitCode.OK and not read:
+        yield "no stored bytes were read; where they may be hurt: `ckptier repair --read-data 100%`"
     if any(place.left for place in report.places):
         yield "next: what is hurt may still be whole elsewhere: configure that tier too, or"
         yield "`ckptier restore` what is intact; --unsafe-retire-hurt gives it up"
@@ -93,7 +101,7 @@ def render_takeover(report: TakeoverReport) -> str:
         lines.append(f"{place.tier}:")
         lines += [f"  {line}" for line in _taken_lines(place)]
     if not report.applied and any(place.needed for place in report.places):
-        lines.append("nothing was changed; stop the other writer, then: `ckptier takeover --apply`")
+        lines.append("nothing was changed; stop the other writer, then the same command with --apply")
     return "\n".join(lines)
 
 

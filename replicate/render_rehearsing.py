@@ -11,6 +11,7 @@ from replicate.rehearsing.observations import trim
 
 _VALUE = 60
 _LINES = 40
+_INDENT = 40
 
 
 def render_rehearsed(report: RehearsalReport) -> str:
@@ -37,7 +38,7 @@ def _rehearsed_lines(report: RehearsalReport) -> Iterator[str]:
 
 
 def _failed_lines(report: RehearsalReport) -> Iterator[str]:
-    lines = [trim(line) for line in report.output.splitlines() if line.strip()]
+    lines = [f"{_indent(line)}{trim(line)}" for line in report.output.splitlines() if line.strip()]
     if lines:
         yield "  the end of what it printed:"
         yield from (f"    {line}" for line in lines[-_LINES:])
@@ -46,6 +47,10 @@ def _failed_lines(report: RehearsalReport) -> Iterator[str]:
         yield "next: look at that first; the differences after it may follow from it"
     else:
         yield "next: the bytes are those that were sealed: look at the function, and what it needs"
+
+
+def _indent(line: str) -> str:
+    return " " * min(_INDENT, len(line) - len(line.lstrip(" ")))
 
 
 def rehearsed_exit(report: RehearsalReport) -> ExitCode:

@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from replicate.errors import ExitCode, NothingFound, TrustFailure
 from replicate.progress import human_bytes
@@ -18,9 +19,9 @@ def verify_exit(found: Scrubbed) -> ExitCode:
 
     A tier that does not have a generation that was asked for has answered.
     """
-    if any(report.hurt for report in found.reports):
+    if any(_hurt(report) for report in found.reports):
         return ExitCode.INTEGRITY
-    if isinstance(found.refused, TrustFailure) or any(report.rollback for report in found.reports):
+    if isinstance(found.refused, TrustFailure) or any(_untrusted(report) for report in found.reports):
         return ExitCode.TRUST
     codes = {one.failure.exit_code for one in found.reports if one.failure} - {ExitCode.NOTHING}
     if codes:
@@ -29,10 +30,18 @@ def verify_exit(found: Scrubbed) -> ExitCode:
     return ExitCode.UNREACHABLE if unknown else ExitCode.OK
 
 
+def _hurt(report: VerifyReport) -> bool:
+    return replace(report, damaged=tuple(one for one in report.damaged if one.trusted)).hurt
+
+
+def _untrusted(report: VerifyReport) -> bool:
+    return report.rollback is not None or any(not one.trusted for one in report.damaged)
+
+
 def render_verified(found: Scrubbed) -> str:
     """Show each place: what is hurt, what still works there, what to do; and what a restore would give."""
     lines = [line for report in found.reports for line in _place(report)]
-    if any(not report.sound for report in found.reports):
+    if found.refused is not None or any(not report.sound for report in found.reports):
         lines += list(_everywhere(found))
     return "\n".join(lines)
 
@@ -47,13 +56,15 @@ def _place(report: VerifyReport) -> Iterator[str]:
     for words in (*report.faults, *([report.rollback.message] if report.rollback else [])):
         yield from _wrapped(f"WRONG: {words.removeprefix(f'{report.tier}: ')}")
     for damage in report.damaged:
-        yield from _wrapped(f"log slot {damage.slot} is DAMAGED: {damage.reason}")
+        word = "DAMAGED" if damage.trusted else "NOT TRUSTED"
+        yield from _wrapped(f"log slot {damage.slot} is {word}: {damage.reason}")
     for one in report.generations:
         if one.verdict is not Finding.INTACT:
             yield from _generation(one)
     yield from _more((f"note: {note.text}" for note in report.notes), len(report.notes))
     if not report.sound:
-        yield f"  what still works: {report.works or 'NOTHING'}"
+        nothing = "NOTHING, since a restore refuses it" if report.rollback else "NOTHING"
+        yield f"  what still works: {report.works or nothing}"
     if report.next_step is not None:
         yield from _wrapped(f"next: {report.next_step}")
 

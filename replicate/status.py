@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from replicate.errors import CkptierError, TrustFailure
+from replicate.errors import CkptierError, ExitCode, TrustFailure
 from replicate.generation.evidence import Level
 from replicate.layout import GenerationId
 from replicate.log import Attempt, LiveCommit, LogState, LogView
@@ -19,6 +19,7 @@ from replicate.statusfile import StatusFile, TierStatus
 from replicate.verify import Fork, find_forks
 
 LOCAL = "local"
+VERIFY = "`ckptier verify` says which entries; docs/signing.md says what to do about them"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,12 +60,17 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """What the tracker says of one tier.  ``failure`` is the last error that no success followed."""
+    """What the tracker says of one tier.  ``failure`` is the last error that no success followed.
+
+    ``untrusted``: what was written down may no longer be there.
+    """
 
     completed: Mark | None = None
     under_way: Transfer | None = None
     failure: str | None = None
     failing_since: str | None = None
+    hint: str | None = None
+    untrusted: bool = False
     backlog: int = 0
     skipped: int = 0
     anchor: str | None = None
@@ -130,6 +136,7 @@ class TierView:
     unrelated: bool
     anchor: str | None = None
     untrusted: bool = False
+    untrusted_slots: tuple[int, ...] = ()
     hurt: tuple[GenerationId, ...] = ()
     restart: Mark | None = None
 
@@ -157,22 +164,27 @@ class RunStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Risk:
-    """What would be lost with this machine: which generation is not on which tier, and the updates that it is ahead."""
+    """What would be lost with this machine: what is not on which tier, how far it is ahead, what to do first."""
 
     tier: str
     generation: GenerationId | None
     updates: int
     reason: str
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Safety:
-    """Whether the machine may go.  ``restart_from`` is the newest generation proved to be on every tier asked for."""
+    """Whether the machine may go.  ``restart_from`` is the newest generation proved to be on every tier asked for.
+
+    ``silent`` tiers do not answer now; what was committed there before counts.
+    """
 
     safe: bool
     risks: tuple[Risk, ...]
     newest: GenerationId | None
     restart_from: GenerationId | None
+    silent: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +229,8 @@ def _progress(tier: TierStatus) -> Progress:
         else None,
         failure=failure.message if failure else None,
         failing_since=failure.since if failure else None,
+        hint=failure.hint or None if failure else None,
+        untrusted=failure is not None and failure.exit_code == ExitCode.TRUST,
         backlog=len(tier.waiting),
         skipped=tier.skipped,
         anchor=tier.anchor,
@@ -271,17 +285,20 @@ def _tier_view(tier: TierInput, run_uid: str | None, usable: Sequence[LocalEntry
         backlog=progress.backlog,
         skipped=progress.skipped,
         error=tier.failure.message if tier.failure else progress.failure,
-        hint=tier.failure.hint if tier.failure else None,
+        hint=tier.failure.hint if tier.failure else progress.hint,
         failing_since=progress.failing_since,
         damaged_slots=tuple(damage.slot for damage in tier.view.damaged) if tier.view else (),
         unrelated=unrelated,
         anchor=anchor_of(tier.view) or progress.anchor,
-        untrusted=isinstance(tier.failure, TrustFailure) or _untrusted(tier.view),
+        untrusted=_untrusted(tier, progress),
+        untrusted_slots=tuple(one.slot for one in tier.view.damaged if not one.trusted) if tier.view else (),
     )
 
 
-def _untrusted(view: LogView | None) -> bool:
-    return view is not None and any(not damage.trusted for damage in view.damaged)
+def _untrusted(tier: TierInput, progress: Progress) -> bool:
+    if tier.failure is not None:
+        return isinstance(tier.failure, TrustFailure)
+    return any(not damage.trusted for damage in tier.view.damaged) if tier.view else progress.untrusted
 
 
 def anchor_of(view: LogView | None) -> str | None:
@@ -324,13 +341,14 @@ def assess_termination(status: RunStatus, tiers: Sequence[str]) -> Safety:
     risks = [risk for name in tiers if (risk := _risk(name, status, newest)) is not None]
     if not tiers and newest is not None:
         risks.append(_at_risk("", newest, newest.generation.next_update, "no tier is configured"))
-    marks = [view.restart for name in tiers if (view := status.tier(name)) is not None]
-    known = [mark.generation for mark in marks if mark is not None]
+    views = [view for name in tiers if (view := status.tier(name)) is not None]
+    known = [view.restart.generation for view in views if view.restart is not None]
     return Safety(
         safe=not risks,
         risks=tuple(risks),
         newest=newest.generation if newest else None,
         restart_from=min(known) if known and len(known) == len(tiers) else None,
+        silent=tuple(view.tier for view in views if view.known_by is Known.TRACKER),
     )
 
 
@@ -341,31 +359,36 @@ def _risk(name: str, status: RunStatus, newest: LocalEntry | None) -> Risk | Non
     ahead = newest.generation.next_update
     if view is None or view.known_by is Known.NOTHING:
         why = view.error if view and view.error else "it was not asked"
-        return _at_risk(name, newest, ahead, f"what it holds is unknown: {why}")
+        return _at_risk(name, newest, ahead, f"what it holds is unknown: {why}", view.hint if view else None)
     if view.unrelated or view.untrusted:
         other = "it holds another run of this name" if view.unrelated else view.error
-        return _at_risk(name, newest, ahead, other or "entries of its log are not to be trusted")
+        return _at_risk(name, newest, ahead, other or "entries of its log are not to be trusted", view.hint or VERIFY)
     if view.newest is None or view.newest.generation < newest.generation:
-        return _at_risk(name, newest, view.lag.updates if view.lag else ahead, _not_there(view))
+        return _at_risk(name, newest, view.lag.updates if view.lag else ahead, _not_there(view), _mending(view))
     if newest.generation in view.hurt:
         good = view.restart.generation.next_update if view.restart else 0
-        return _at_risk(name, newest, ahead - good, f"`ckptier verify` found its copy there hurt{_instead(view)}")
+        words = f"`ckptier verify` found its copy there hurt{_instead(view)}"
+        return _at_risk(name, newest, ahead - good, words, f"`ckptier repair --tier {name}`")
     return None
+
+
+def _mending(view: TierView) -> str | None:
+    return f"`ckptier repair --tier {view.tier}`" if view.damaged_slots else view.hint
 
 
 def _instead(view: TierView) -> str:
     return f"; the newest good one is {view.restart.generation}" if view.restart else ""
 
 
-def _at_risk(name: str, newest: LocalEntry, updates: int, reason: str) -> Risk:
-    return Risk(tier=name, generation=newest.generation, updates=updates, reason=reason)
+def _at_risk(name: str, newest: LocalEntry, updates: int, reason: str, hint: str | None = None) -> Risk:
+    return Risk(tier=name, generation=newest.generation, updates=updates, reason=reason, hint=hint or "")
 
 
 def _not_there(view: TierView) -> str:
     newest = f"its newest is {view.newest.generation}" if view.newest else "it holds nothing yet"
     if view.under_way:
         newest += f"; {view.under_way.generation} is under way"
-    return f"{newest}; last error: {view.error}" if view.error else newest
+    return f"{newest}; last error: {view.error.removeprefix(f'{view.tier}: ')}" if view.error else newest
 
 
 def list_generations(local: Sequence[LocalEntry], tiers: Sequence[TierInput]) -> tuple[Listed, ...]:

@@ -82,7 +82,10 @@ def _newest(local: LocalRun, clock: Clock, began: float, timeout: float | None) 
         clock.wait(POLL)
     found = scan_generations(local) if local.root.is_dir() else ()
     if not found:
-        raise NothingFound(f"{local.root} holds no generation to wait for", hint="publish one first")
+        raise NothingFound(
+            f"{local.root} holds no generation to wait for",
+            hint="publish one first; on a new machine, `ckptier restore`",
+        )
     return found[0].id
 
 
@@ -116,7 +119,7 @@ def _refuse_hopeless(
     if not alive:
         raise PartialFailure(
             f"{wanted} is not on {', '.join(missing)}, and no process replicates this store: {_why(status, missing)}",
-            hint=_START,
+            hint=_way_on(status, missing),
         )
 
 
@@ -143,8 +146,20 @@ def is_replicating(local: LocalRun) -> bool:
 
 def _why(status: StatusFile | None, missing: list[str]) -> str:
     reasons = [
-        f"{tier.name}: {tier.failure.message}" if tier.failure else f"{tier.name}: under way"
+        f"{tier.name}: {tier.failure.message.removeprefix(f'{tier.name}: ')}"
+        if tier.failure
+        else f"{tier.name}: under way"
         for tier in (status.tiers if status else ())
         if tier.name in missing and (tier.failure or tier.under_way)
     ]
     return "; ".join(reasons) or "nothing has failed so far"
+
+
+def _way_on(status: StatusFile | None, missing: list[str]) -> str:
+    """Return what to do first: where a pass failed, the next one would fail alike until that is put right."""
+    hints = [
+        tier.failure.hint
+        for tier in (status.tiers if status else ())
+        if tier.name in missing and tier.failure and tier.failure.hint
+    ]
+    return f"{hints[0]}; then {_START}" if hints else _START

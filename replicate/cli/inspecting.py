@@ -46,8 +46,11 @@ def list_(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
 
         listed, tiers = replicator(config).list_generations()
         unanswered = {one.tier: one.failure for one in tiers if one.failure is not None}
-        code = ExitCode.PARTIAL if unanswered else ExitCode.OK if listed else ExitCode.NOTHING
-        out.show({"generations": listed, "unanswered": unanswered}, render_list(listed, unanswered), exit_code=code)
+        damaged = {one.tier: [each.slot for each in one.view.damaged] for one in tiers if one.view and one.view.damaged}
+        hidden = bool(unanswered or damaged)
+        code = ExitCode.PARTIAL if hidden else ExitCode.OK if listed else ExitCode.NOTHING
+        value = {"generations": listed, "unanswered": unanswered, "damaged": damaged}
+        out.show(value, render_list(listed, unanswered, damaged), exit_code=code)
 
 
 def show(

@@ -1,5 +1,6 @@
 """Commands that put right and take over: ``repair``, ``takeover``."""
 
+from shlex import quote
 from typing import Annotated
 
 import typer
@@ -54,7 +55,16 @@ def repair(
             void_untrusted=unsafe_void_untrusted,
         )
         report = Repairing(configured(config)).repair(options, tier=tier, apply=apply)
-        out.show(report, render_repaired(report), exit_code=repair_exit(report))
+        flags = {
+            "--rebuild-log": rebuild_log,
+            "--unsafe-retire-hurt": unsafe_retire_hurt,
+            "--unsafe-void-untrusted": unsafe_void_untrusted,
+        }
+        named = {"--tier": tier, "--read-data": read_data, "--config": config}
+        given = [f"{name} {quote(str(value))}" for name, value in named.items() if value is not None]
+        command = " ".join(["ckptier repair", *given, *(name for name, on in flags.items() if on), "--apply"])
+        text = render_repaired(report, command, read=read_data is not None)
+        out.show(report, text, exit_code=repair_exit(report))
 
 
 def takeover(

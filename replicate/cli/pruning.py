@@ -51,7 +51,7 @@ def prune(
         from replicate.render_keeping import prune_exit, render_pruned  # noqa: PLC0415 - as above
 
         report = Pruning(configured(config)).prune(tier=tier, apply=apply, most=unsafe_remove_most)
-        out.show(report, render_pruned(report), exit_code=prune_exit(report))
+        out.show(report, render_pruned(report, tier), exit_code=prune_exit(report))
 
 
 def gc(
@@ -71,7 +71,7 @@ def gc(
         from replicate.render_keeping import collect_exit, render_collected  # noqa: PLC0415 - keeps --help fast
 
         report = _clearing(config).gc(tier=tier, apply=apply)
-        out.show(report, render_collected(report), exit_code=collect_exit(report))
+        out.show(report, render_collected(report, tier), exit_code=collect_exit(report))
 
 
 def pin(

@@ -43,7 +43,8 @@ def log_steps(log: LogFacts, options: RepairOptions) -> tuple[Step, ...]:
     ]
     accepts = log.not_there is not None and options.rebuild_log
     if log.not_there is not None and accepts:
-        words = f"this store has seen slot {log.not_there.slot}, the log ends at {log.view.next_slot - 1} or differs"
+        end = f"ends at slot {log.view.next_slot - 1} or differs" if log.view.next_slot else "is gone"
+        words = f"this store has seen slot {log.not_there.slot}, the log {end}"
         steps.append(Step(kind=Kind.ACCEPT, slot=log.not_there.slot, reason=f"{words}: it goes on from here"))
     if (log.view.damaged or accepts) and needs_claim(log.view, log.held, log.not_there, log.decision.standing):
         reason = "a claim may be among what is lost: a higher term shuts its writer out"
@@ -132,7 +133,7 @@ def _kept_out(log: LogFacts) -> CkptierError | None:
         return None
     hint = "repair where the run goes on; where that is lost, `ckptier restore` opens a new attempt, which may repair"
     if log.decision.same_attempt and not log.view.damaged:
-        hint = "repair where the run goes on; where that is lost: `ckptier takeover`, then repair"
+        hint = "repair where the run goes on; where that is lost: `ckptier takeover --reason TEXT`, then repair"
     return Fenced(f"this store may not write to the log: {reason}", hint=hint)
 
 
@@ -150,10 +151,16 @@ def _untrusted(log: LogFacts, options: RepairOptions) -> CkptierError | None:
 def _shorter(log: LogFacts, options: RepairOptions) -> CkptierError | None:
     if log.not_there is None or options.rebuild_log:
         return None
+    seen, end = log.not_there.slot, log.view.next_slot
+    if not end:
+        return TrustFailure(
+            f"the log was rolled back: this store has seen slot {seen}, and nothing of it is there",
+            hint="is the volume mounted, and the url right? Only where the log is really gone: --rebuild-log",
+        )
     return TrustFailure(
-        f"the log was rolled back: this store has seen slot {log.not_there.slot}, "
-        f"the tier now ends at {log.view.next_slot - 1} or holds another entry there",
-        hint="find out who restored or emptied the bucket; --rebuild-log goes on from what is intact",
+        f"the log was rolled back: this store has seen slot {seen}, "
+        f"the tier now ends at slot {end - 1} or holds another entry there",
+        hint="find out who put an old state back or removed entries; --rebuild-log goes on from what is intact",
     )
 
 
@@ -172,9 +179,16 @@ def _notes(log: LogFacts, uploads: Sequence[Candidate], unnamed: int, options: R
     if lost:
         yield PINS
     if lost and unnamed and not options.rebuild_log:
+        uploads_lie = "1 upload lies there" if unnamed == 1 else f"{unnamed} uploads lie there"
         yield (
-            f"{unnamed} uploads lie there that no readable entry names: lost commits, or what a writer left "
-            "that was shut out; both look alike, and --rebuild-log commits those that are complete and intact"
+            f"{uploads_lie} that no readable entry names: lost commits, or what a writer left "
+            "that was shut out; both look alike. What this store still has goes up again by itself; "
+            "--rebuild-log commits those that are complete and intact"
+        )
+    if log.not_there is not None and not log.view.next_slot and not unnamed:
+        yield (
+            "nothing of this run lies there: where a volume is not mounted or the url is wrong, "
+            "a repair would begin a new log in the wrong place"
         )
     yield from (f"{one.commit.generation} is not committed again: {one.why_not}" for one in uploads if one.why_not)
 

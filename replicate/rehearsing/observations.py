@@ -62,7 +62,8 @@ def judge(ended: Ended, answer: Answer | None, seconds: float, reference: Refere
     difference = first_difference(compared)
     words = ""
     if difference is not None:
-        words = f"not as in {reference.what}: {difference.stage}: {difference.name}: {difference.detail}"
+        stage = "" if difference.stage == difference.name else f"{difference.stage}: "
+        words = f"not as in {reference.what}: {stage}{difference.name}: {difference.detail}"
     return Verdict(
         passed=difference is None,
         reason=trim(words),

@@ -25,7 +25,7 @@ from replicate.errors import (
 from replicate.layout import GenerationId
 from replicate.log import Attempt, LiveCommit, LogState, LogView, Verdict
 from replicate.restore.freshness import Freshness
-from replicate.restore.refusals import anchored, refuse_old, refuse_untrusted
+from replicate.restore.refusals import anchored, refuse_old, refuse_untrusted, young_enough
 from replicate.verify import find_forks
 
 LOCAL = "local"
@@ -170,6 +170,12 @@ def plan_restore(
     outcome = _decide(request, selected, candidates, counted)
     if outcome is Outcome.RESTORE and now is not None:
         refuse_old(request, selected, now)
+        young = tuple(young_enough(request, candidates, now))
+        if len(young) < len(candidates):
+            warnings.append(
+                f"{len(candidates) - len(young)} generations are older than was asked for, and do not count"
+            )
+        candidates = young
     return RestorePlan(
         outcome=outcome,
         run_uid=run_uid,
@@ -320,7 +326,10 @@ def _unanswered(
     causes = [answer.failure for answer in failures if answer.failure is not None]
     kinds = {type(cause) for cause in causes}
     kind = kinds.pop() if len(kinds) == 1 and kinds <= {Denied, CapabilityMissing} else Unreachable
-    words = "; ".join(f"{answer.tier}: {cause.message}" for answer, cause in zip(failures, causes, strict=True))
+    words = "; ".join(
+        f"{answer.tier}: {cause.message.removeprefix(f'{answer.tier}: ')}"
+        for answer, cause in zip(failures, causes, strict=True)
+    )
     unknown = f"whether it holds {wanted}" if wanted else "whether it holds a newer generation"
     hint = causes[0].hint or "check the endpoint with `ckptier check`, or try again later"
     if candidates and wanted is None:

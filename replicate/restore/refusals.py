@@ -8,7 +8,7 @@ from replicate.errors import TrustFailure
 from replicate.restore.freshness import Shown, too_old
 
 if TYPE_CHECKING:
-    from replicate.restore.plan import RestoreRequest, TierAnswer
+    from replicate.restore.plan import Candidate, RestoreRequest, TierAnswer
 
 
 def anchored(request: "RestoreRequest", answers: "list[TierAnswer]") -> "list[TierAnswer]":
@@ -37,6 +37,22 @@ def refuse_old(request: "RestoreRequest", answers: "Sequence[TierAnswer]", now: 
             f"{refusal}: the store may be hiding newer ones",
             hint="where the run really stood still so long, give a longer --max-age, or name it with --generation ID",
         )
+
+
+def young_enough(request: "RestoreRequest", candidates: "Sequence[Candidate]", now: datetime) -> "list[Candidate]":
+    """Return the candidates that are no older than was asked for: falling back further is what hiding would do.
+
+    What only the store has counts, since no tier has shown it.
+    """
+    limit = request.fresh.max_age
+    if limit is None or request.generation is not None:
+        return list(candidates)
+
+    def young(one: "Candidate") -> bool:
+        shown = [Shown(tier=each.tier, commit=each.commit, written=None) for each in one.replicas]
+        return too_old(limit, shown, now) is None
+
+    return [one for one in candidates if young(one)]
 
 
 def refuse_untrusted(request: "RestoreRequest", answers: "Sequence[TierAnswer]") -> None:

@@ -190,7 +190,8 @@ def _read_private(path: Path, *, what: str) -> bytes:
         finally:
             os.close(fd)
     except OSError as error:
-        raise LocalDisk(f"{what} {path} cannot be read: {error.strerror}", hint="check the path") from error
+        hint = "check the path; a key that is lost is rotated away: docs/signing.md"
+        raise LocalDisk(f"{what} {path} cannot be read: {error.strerror}", hint=hint) from error
     if len(data) > MAX_KEY_FILE_BYTES:
         raise ConfigInvalid(f"{what} {path} is larger than {MAX_KEY_FILE_BYTES} bytes", hint="name the right file")
     return data

@@ -56,6 +56,9 @@ def parse_share(text: str) -> Share:
         if int(match[2]) == 0:
             raise wrong
         fraction = Fraction(int(match[1]), int(match[2]))
+    elif text.isdecimal():
+        hint = f"write {text[:40]}% or 1/7 for a share, {text[:40]}B for so many bytes"
+        raise UsageError(f"{text[:40]!r} has no unit", hint=hint)
     elif (match := _SIZE.fullmatch(text)) and match[2] in _UNITS:
         return Share(limit=int(match[1]) * _UNITS[match[2]])
     else:

@@ -17,7 +17,7 @@ from tiers.testing.passthrough import PassThroughTier
 
 UPLOAD, DELETE = 0.05, 0.08
 """Seconds that each request takes, in the case's proportion to a save."""
-SAVES = 25
+SAVES = 12
 
 
 class Slow(PassThroughTier):

@@ -42,6 +42,7 @@ def test_an_unknown_key_stops_every_command(tmp_path: Path, command: tuple[str, 
     project = written(tmp_path / "p", HEAD + "keep_lasst = 2\n")
     done = project.refused(ExitCode.CONFIG, *command)
     done.says("keep_lasst: unknown key", "known top keys: ", "keep_last,")
+    assert "[signing]" not in done.err, "the keys of one section, not a wall of all"
     assert set(tree(tmp_path / "p")) == {"ckptier.toml"}
 
 
@@ -55,7 +56,7 @@ def test_an_unknown_key_stops_every_command(tmp_path: Path, command: tuple[str, 
         ('run = "toy\n', "not valid TOML"),
         (HEAD + TIER.format(url="/mnt/v"), "is not a URL"),
         (HEAD + TIER.format(url="memory://a") + TIER.format(url="memory://b"), "two tiers have the same name"),
-        (HEAD + TIER.format(url="memory://a") + "colour = 2\n", "tier.0.colour: unknown key"),
+        (HEAD + TIER.format(url="memory://a") + "colour = 2\n", "[[tier]] 1, colour: unknown key"),
         (HEAD + TIER.format(url="memory://a") + "part_size = 7\n", "part_size"),
     ],
 )

@@ -136,7 +136,7 @@ def test_list(published: Published) -> None:
 def test_list_of_nothing_is_nothing_found(project: Project) -> None:
     done = project("list", "--json")
     assert done.code == ExitCode.NOTHING
-    assert done.result() == {"generations": [], "unanswered": {}}
+    assert done.result() == {"generations": [], "unanswered": {}, "damaged": {}}
 
 
 def test_show_from_the_store_and_from_a_tier(published: Published, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_unknown_keys_name_the_known_ones(tmp_path: Path) -> None:
     assert "keep_last" in top.hint
     assert "drain_seconds" in top.hint
     tier = fault(tmp_path, HEAD + TIER + "replicate_evry = 5\n")
-    assert "tier.0.replicate_evry: unknown key" in tier.message
+    assert "[[tier]] 1, replicate_evry: unknown key" in tier.message
     assert "replicate_every" in tier.hint
 
 
@@ -114,8 +114,8 @@ def test_bad_run_name_is_refused(tmp_path: Path, name: str) -> None:
         ('run = "a"\n', "store"),
         (HEAD + TIER + TIER, "two tiers have the same name"),
         (HEAD + '[[tier]]\nname = "v"\nurl = "/mnt/v"\n', "not a URL"),
-        (HEAD + '[[tier]]\nname = "v\\n"\nurl = "file:///v"\n', "tier.0.name"),
-        (HEAD + '[[tier]]\nname = "../v"\nurl = "file:///v"\n', "tier.0.name"),
+        (HEAD + '[[tier]]\nname = "v\\n"\nurl = "file:///v"\n', "[[tier]] 1, name"),
+        (HEAD + '[[tier]]\nname = "../v"\nurl = "file:///v"\n', "[[tier]] 1, name"),
         (HEAD + TIER + "part_size = 1\n", "part_size"),
         (HEAD + TIER + "connections = 0\n", "connections"),
         (HEAD + "keep_last = 0\n", "keep_last"),
@@ -135,7 +135,7 @@ def test_bad_run_name_is_refused(tmp_path: Path, name: str) -> None:
         (HEAD + TIER + "options = { depth = [1] }\n", "options"),
         (HEAD + TIER + 'mode = "fast"\n', "'auto', 'rename', 'direct' or 'modal'"),
         (HEAD + 'tier = "volume"\n', "tier"),
-        (HEAD + "tier = [3]\n", "tier.0"),
+        (HEAD + "tier = [3]\n", "[[tier]] 1"),
     ],
 )
 def test_what_is_wrong_is_named(tmp_path: Path, text: str, word: str) -> None:

@@ -93,7 +93,7 @@ def test_a_machine_that_dies_again_and_again_gets_there(base: Case, scratch: Pat
     sent, lives = [], 0
     for _ in range(30):
         lives += 1
-        run = first.run("replicate", case.journal, config=str(case.config), kill_at=60)
+        run = first.run("replicate", case.journal, config=str(case.config), kill_at=110)
         sent += [one for one in run.sent if one.data]
         assert case.completed().items() <= look_at(case).live.items()
         if not run.killed:

@@ -29,6 +29,8 @@ MINIMUM = {
 # These two are killed before each request and transaction: what follows one is what precedes the next.
 GC_KINDS = ["remote", "transaction"]
 DESTROY_KINDS = ["remote", "transaction"]
+SOME = pytest.mark.parametrize("step", [pytest.param(3, id="some"), pytest.param(1, id="all")])
+"""CI takes every third point, the long form all (tests/house/long_form.py)."""
 ORPHAN = f"{RUN}/generations/a0001-g000009-u000000000900-00000000.t0-abcd/"
 
 
@@ -68,8 +70,9 @@ def sequences(seen: Seen) -> list[int]:
     return sorted(int(generation[7:13]) for generation in seen.live)
 
 
+@SOME
 def test_pruning_killed_anywhere_is_finished_by_the_next(
-    replicated: Case, scratch: Path, first: Zygote, second: Zygote
+    replicated: Case, scratch: Path, first: Zygote, second: Zygote, step: int
 ) -> None:
     calm = machine(replicated, scratch / "calm")
     whole = look_at(calm)
@@ -103,7 +106,7 @@ def test_pruning_killed_anywhere_is_finished_by_the_next(
         assert not list(case.root.glob(".trash*")), killed.last
         shutil.rmtree(case.folder)
 
-    sweep((first, second), points, kill_at)
+    sweep((first, second), points // step, lambda zygote, number: kill_at(zygote, step * number))
 
 
 def test_pruning_what_is_pruned_changes_nothing(replicated: Case, scratch: Path, first: Zygote) -> None:
@@ -116,8 +119,9 @@ def test_pruning_what_is_pruned_changes_nothing(replicated: Case, scratch: Path,
     assert look_at(case) == before
 
 
+@SOME
 def test_collecting_killed_anywhere_is_finished_by_the_next(
-    replicated: Case, scratch: Path, first: Zygote, second: Zygote
+    replicated: Case, scratch: Path, first: Zygote, second: Zygote, step: int
 ) -> None:
     """A prefix of a term that is over; what is committed is not touched, whatever happens."""
 
@@ -145,7 +149,7 @@ def test_collecting_killed_anywhere_is_finished_by_the_next(
         assert look_at(case) == end, killed.last
         shutil.rmtree(case.folder)
 
-    sweep((first, second), points // 2, lambda zygote, number: kill_at(zygote, 2 * number - 1))
+    sweep((first, second), points // (2 * step), lambda zygote, number: kill_at(zygote, 2 * step * number - 1))
 
 
 def still_named(volume: Path) -> LogView:
@@ -159,8 +163,9 @@ def still_named(volume: Path) -> LogView:
     return view
 
 
+@SOME
 def test_destroying_killed_anywhere_names_nothing_that_is_not_there_and_is_finished_by_the_next(
-    replicated: Case, scratch: Path, first: Zygote, second: Zygote
+    replicated: Case, scratch: Path, first: Zygote, second: Zygote, step: int
 ) -> None:
     """The log goes last, so that no reader takes a half-destroyed run for a fresh start."""
 
@@ -191,4 +196,4 @@ def test_destroying_killed_anywhere_names_nothing_that_is_not_there_and_is_finis
         assert case.completed() == {}
         shutil.rmtree(case.folder)
 
-    sweep((first, second), points // 2, lambda zygote, number: kill_at(zygote, 2 * number - 1))
+    sweep((first, second), points // (2 * step), lambda zygote, number: kill_at(zygote, 2 * step * number - 1))

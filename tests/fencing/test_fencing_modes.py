@@ -122,8 +122,10 @@ def test_of_two_that_claim_at_once_the_older_attempt_is_told(place: Place, machi
     assert code(newer) is ExitCode.OK, newer.failure
     assert claims(place) in ([(1, 1), (2, 2)], [(1, 1), (2, 1), (3, 2)])
     live = [one.next_update for one in place.live()]
-    # The older one may have been faster with its claim and even its commit; it never commits after the newer claim.
-    assert live in ([20, 10], [20, 15])
+    # The older one may have been faster with its claim, and even with its commit; never after the newer claim.
+    assert live[0] == 20
+    assert set(live) <= {20, 15, 10}
+    assert (15 in live) is (code(older) is ExitCode.OK)
     if code(older) is ExitCode.OK:
         one.publish(16)
     check_stays_out(one)

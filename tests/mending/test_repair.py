@@ -49,12 +49,12 @@ def test_a_damaged_slot_stops_replication_until_it_is_repaired(run: Bench) -> No
     run.project.publish(400)
     done = run.project("replicate", "--once")
     assert done.code == ExitCode.PARTIAL
-    done.says("log slot 2 is damaged", "`ckptier repair`")
+    done.says("log slot 2 is damaged", "`ckptier repair --tier one`")
     before = run.snapshot()
     plan = run.project("repair")
     assert plan.code == 0
     plan.says(
-        "CLAIM a new term", "VOID log slot 2", "a pin may be among what is lost", "1 uploads lie there", "--apply"
+        "CLAIM a new term", "VOID log slot 2", "a pin may be among what is lost", "1 upload lies there", "--apply"
     )
     assert run.snapshot() == before
     done = run.project("repair", "--apply")
@@ -80,7 +80,7 @@ def test_a_lost_commit_is_committed_again_as_it_lies_there(run: Bench) -> None:
     kept = run.root("one") / REMOTE.generations_prefix
     done = run.project("repair", "--apply", "--rebuild-log", "--tier", "one")
     assert done.code == 0, done.out
-    done.says("filled the gap at log slot 2", "committed again, in log slot 6")
+    done.says("filled the gap at log slot 2", f"committed again as it lies there: {run.ids[1]}, in log slot 6")
     assert run.live() == [1, 2, 3]
     lost = run.ids[1]
     before = {path for path in kept.rglob("*") if path.is_file() and str(lost) in str(path)}
@@ -234,7 +234,7 @@ def test_without_a_good_copy_a_hurt_one_is_left_or_given_up_where_the_danger_is_
     assert run.snapshot() == before
     done = run.project("repair", "--apply", "--unsafe-retire-hurt")
     assert done.code == 0, done.out
-    done.says("gave up, in log slot 3")
+    done.says("gave up a0001-g000001-u000000000100-", ", in log slot 3")
     assert run.live() == [2]
     run.sound()
 

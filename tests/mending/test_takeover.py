@@ -32,7 +32,7 @@ def parted(base: Bench, tmp_path_factory: pytest.TempPathFactory) -> Bench:
     made.project.publish(300)
     done = made.project("replicate", "--once")
     assert done.code == ExitCode.FENCED
-    done.says("is this disk a copy?", "`ckptier takeover`")
+    done.says("is this disk a copy?", "`ckptier takeover --reason TEXT`")
     return made
 
 
@@ -73,7 +73,7 @@ def test_who_takes_over_goes_on_and_the_other_one_stays_out(out: Bench, twin: Be
     for _ in range(2):
         refused = twin.project("replicate", "--once")
         assert refused.code == ExitCode.FENCED
-        refused.says("`ckptier takeover`")
+        refused.says("`ckptier takeover --reason TEXT`")
     assert out.project("gc", "--apply").code == 0
     state = out.view().state
     assert state is not None
@@ -104,7 +104,7 @@ def test_a_takeover_is_refused_where_it_is_not_the_way(out: Bench) -> None:
     out.flip_slot(2)
     done = out.project(*APPLY)
     assert done.code == ExitCode.INTEGRITY
-    done.says("log slot 2 is damaged", "`ckptier repair`")
+    done.says("log slot 2 is damaged", "`ckptier repair --tier one`")
     out.flip_slot(2)
     third = out.clone("third")
     shutil.rmtree(third.project.local.root)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from soak import soak as command
+from soak import command
 from soak.faults import FAULTS, Tools, fired
 from soak.soaking import Soak, report_of, soaking
 from soak.verdicts import HarnessError, ProductError, Verdict, judge, total
@@ -180,4 +180,4 @@ def test_what_is_unknown_is_a_mistake_of_the_caller(capsys: pytest.CaptureFixtur
 
 def test_the_script_is_what_is_tested() -> None:
     root = Path(__file__).parents[2]
-    assert "tests/soak/soak.py" in (root / "scripts" / "soak").read_text()
+    assert "-m soak.command" in (root / "scripts" / "soak").read_text()

@@ -5,10 +5,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from support.commits import AT, REMOTE, RUN, Restore, Writer, seal_local
+from support import commits
+from support.commits import AT, REMOTE, RUN, Restore, Writer, flip, keys, seal_local, tamper
 from trust.stage import made
 
-from replicate.errors import TrustFailure, UsageError
+from replicate.errors import CkptierError, TrustFailure, UsageError
 from replicate.layout import GenerationId, LocalRun
 from replicate.logbook import Logbook
 from replicate.restore import RestoreReport, RestoreRequest, restore
@@ -150,3 +151,19 @@ def test_durations_and_minimums() -> None:
     fresh = Freshness(minimum=identity)
     assert fresh.reaches(replace(identity, attempt=3, sequence=1))
     assert not fresh.reaches(replace(identity, sequence=5))
+
+
+def test_a_fallback_is_not_older_than_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hurting the newest must not bring about what hiding it could not."""
+    tier = MemoryTier("a")
+    writer = Writer(tier)
+    writer.commit(made(1))
+    monkeypatch.setattr(commits, "AT", "2026-02-01T00:00:00.000Z")
+    prefix = writer.commit(made(2))
+    tamper(tier, keys(tier, made(2), prefix)["model.bin"], flip(3))
+    clock = ManualClock(start=datetime.fromisoformat("2026-02-01T00:10:00+00:00"))
+    request = RestoreRequest(to=tmp_path / "to", fresh=Freshness(max_age=HOUR))
+    with pytest.raises(CkptierError) as caught:
+        restore(request, (tier,), LocalRun(tmp_path / "runs" / RUN), clock, remote=REMOTE)
+    assert str(made(2).id) in caught.value.message
+    assert not (tmp_path / "to").exists()

@@ -178,7 +178,7 @@ def test_an_unsigned_run_goes_on_signed(tmp_path: Path) -> None:
     refused.says("keys adopt")
     printed = project("keys", "adopt")
     assert printed.code == 0
-    printed.says("1 generations", f'unsigned_until = {{ "a" = "{end_of(log_of(root))}" }}')
+    printed.says("1 generations", f'# add to [trust]\nunsigned_until = {{ "a" = "{end_of(log_of(root))}" }}')
     (line,) = (line for line in printed.out.splitlines() if line.startswith("unsigned_until"))
     project.write(extra=f'[trust]\nkeyring = "trust.toml"\n{line}\n[signing]\nkey = "key.pem"\n')
     assert project("replicate", "--once").code == 0

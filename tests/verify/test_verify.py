@@ -165,7 +165,7 @@ def test_empty_files_are_covered_by_a_full_read(writer: Writer) -> None:
 
 @pytest.mark.parametrize(
     ("text", "bytes_of_1000"),
-    [("100%", 1000), ("10%", 100), ("0.05%", 1), ("1/7", 143), ("7/7", 1000), ("5GiB", 1000), ("100", 100), ("0%", 0)],
+    [("100%", 1000), ("10%", 100), ("0.05%", 1), ("1/7", 143), ("7/7", 1000), ("5GiB", 1000), ("100B", 100), ("0%", 0)],
 )
 def test_shares_are_read_as_written(text: str, bytes_of_1000: int) -> None:
     assert parse_share(text).of(1000) == bytes_of_1000
@@ -183,7 +183,10 @@ def test_sizes_have_units(text: str, size: int | None) -> None:
         assert parse_share(text).limit == size
 
 
-@pytest.mark.parametrize("text", ["", "%", "101%", "-1%", "1/0", "8/7", "a lot", "1e3", "1/7/9", "5 apples", "NaN%"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "%", "10", "101%", "-1%", "1/0", "8/7", "a lot", "1e3", "1/7/9", "5 apples", "NaN%"],
+)
 def test_other_shares_are_refused_with_a_hint(text: str) -> None:
     with pytest.raises(UsageError) as caught:
         parse_share(text)
