@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from replicate.errors import ExitCode, Fenced, NothingFound, TrustFailure
+from replicate.forks import find_forks
 from replicate.generation.lineage import Lineage
 from replicate.layout import GenerationId
 from replicate.log import Attempt, LiveCommit, LogState, LogView
 from replicate.terms import Descent
-from replicate.verify import find_forks
 
 
 class CopyOutcome(StrEnum):

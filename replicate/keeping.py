@@ -14,6 +14,7 @@ from replicate.errors import CkptierError, Fenced, from_tier_error
 from replicate.generation.disk import read_document
 from replicate.generation.lineage import read_lineage
 from replicate.generation.local import scan_generations
+from replicate.liveness import is_replicating
 from replicate.manifest import parse
 from replicate.opening import Opener, default_opener, open_configured
 from replicate.plan import LocalFact
@@ -22,7 +23,6 @@ from replicate.probes import MAX_RECORD_BYTES, ProbeRecord, record_path
 from replicate.session import Session
 from replicate.storekeeping import descent_of
 from replicate.terms import Descent
-from replicate.waiting import is_replicating
 from tiers.clock import Clock, SystemClock
 from tiers.errors import TierError
 from tiers.metered import Meter

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from replicate.errors import CkptierError, ExitCode, TrustFailure
+from replicate.forks import Fork, find_forks
 from replicate.generation.evidence import Level
 from replicate.layout import GenerationId
 from replicate.log import Attempt, LiveCommit, LogState, LogView
 from replicate.priced import Priced
 from replicate.signing.anchor import Anchor
 from replicate.statusfile import StatusFile, TierStatus
-from replicate.verify import Fork, find_forks
 
 LOCAL = "local"
 VERIFY = "`ckptier verify` says which entries; docs/signing.md says what to do about them"

@@ -8,7 +8,7 @@ from replicate.config import Config
 from replicate.errors import CkptierError, Fenced, NothingFound
 from replicate.generation.evidence import Level
 from replicate.generation.lineage import Lineage, read_lineage
-from replicate.generation.proofs import Proof, known_hurt, proof_level, record_proof
+from replicate.generation.proofs import Proof, proof_level, record_proof
 from replicate.generation.reading import being_read
 from replicate.generation.released import Released, ReleasedGeneration, write_released
 from replicate.generation.staging import TRASH
@@ -87,19 +87,6 @@ def hurt_copies(local: LocalRun, tier: str, live: Iterable[LiveCommit]) -> froze
     return frozenset(
         one.id for one in live if proof_level(local, one.id, tier, one.manifest_sha256) is Level.QUARANTINED
     )
-
-
-def proof_levels(local: LocalRun, tier: str, live: Iterable[LiveCommit]) -> dict[GenerationId, Level]:
-    """Return how well the live commits of a tier are known to be good."""
-    return {one.id: proof_level(local, one.id, tier, one.manifest_sha256) for one in live}
-
-
-def found_hurt(local: LocalRun) -> dict[str, dict[GenerationId, Level]]:
-    """Return by tier which copies were found hurt, as far as this machine wrote down; their logs are not asked."""
-    found: dict[str, dict[GenerationId, Level]] = {}
-    for proof in known_hurt(local):
-        found.setdefault(proof.tier, {})[GenerationId.parse(proof.generation)] = proof.level
-    return found
 
 
 def record_found(local: LocalRun, reports: Sequence[VerifyReport], clock: Clock) -> None:

@@ -9,15 +9,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from replicate.config import Config, TierConfig
-from replicate.errors import CkptierError, IntegrityFailure, NothingFound, PartialFailure, Unreachable
+from replicate.errors import IntegrityFailure, NothingFound, PartialFailure, Unreachable
 from replicate.generation.evidence import Level
 from replicate.generation.local import scan_generations
-from replicate.generation.locks import Flock
 from replicate.generation.staging import STAGED
 from replicate.layout import GenerationId, LocalRun
+from replicate.liveness import is_replicating, last_view
 from replicate.plan import is_milestone
 from replicate.preview import local_fact
-from replicate.statusfile import StatusFile, read_status
+from replicate.statusfile import StatusFile
 from tiers.clock import Clock
 
 _log = logging.getLogger(__name__)
@@ -121,27 +121,6 @@ def _refuse_hopeless(
             f"{wanted} is not on {', '.join(missing)}, and no process replicates this store: {_why(status, missing)}",
             hint=_way_on(status, missing),
         )
-
-
-def last_view(local: LocalRun) -> StatusFile | None:
-    """Return what a replicating process last wrote down; None where that is damaged, since nothing rests on it."""
-    try:
-        return read_status(local)
-    except CkptierError as error:
-        _log.warning("%s; it is not used, and replaced by the next pass", error.message)
-        return None
-
-
-def is_replicating(local: LocalRun) -> bool:
-    """Whether a process holds the store's replication lock; those who ask do not take each other for one."""
-    try:
-        lock = Flock.attempt(local.daemon_lock, shared=True)
-    except FileNotFoundError:
-        return False
-    if lock is None:
-        return True
-    lock.release()
-    return False
 
 
 def _why(status: StatusFile | None, missing: list[str]) -> str:

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from replicate.cli.options import ConfigOption, JsonOption, generation_id, replicator
+from replicate.cli.options import ConfigOption, JsonOption, generation_id, looking, replicator
 from replicate.cli.reporting import reporting
 from replicate.errors import ExitCode
 
@@ -29,9 +29,9 @@ def status(
 ) -> None:
     """Show which update you would restart from if this machine disappeared now."""
     with reporting(as_json=as_json) as out:
-        from replicate.render import render_status, status_exit  # noqa: PLC0415 - keeps --help fast
+        from replicate.render.looking import render_status, status_exit  # noqa: PLC0415 - keeps --help fast
 
-        engine = replicator(config)
+        engine = looking(config)
         run, view = engine.status(ask_tiers=remote)
         alive = engine.replicating()
         value = {"status": run, "daemon": view, "replicating": alive}
@@ -42,9 +42,9 @@ def status(
 def list_(*, config: ConfigOption = None, as_json: JsonOption = False) -> None:
     """List the generations, newest first, and where each one is."""
     with reporting(as_json=as_json) as out:
-        from replicate.render import render_list  # noqa: PLC0415 - keeps --help fast
+        from replicate.render.looking import render_list  # noqa: PLC0415 - keeps --help fast
 
-        listed, tiers = replicator(config).list_generations()
+        listed, tiers = looking(config).list_generations()
         unanswered = {one.tier: one.failure for one in tiers if one.failure is not None}
         damaged = {one.tier: [each.slot for each in one.view.damaged] for one in tiers if one.view and one.view.damaged}
         hidden = bool(unanswered or damaged)
@@ -62,9 +62,9 @@ def show(
     """Show everything that is recorded of one generation: files, digests, contract, environment."""
     with reporting(as_json=as_json) as out:
         from replicate.layout import GenerationId  # noqa: PLC0415 - as above
-        from replicate.render import render_shown  # noqa: PLC0415 - keeps --help fast
+        from replicate.render.looking import render_shown  # noqa: PLC0415 - keeps --help fast
 
-        shown = replicator(config).show(GenerationId.parse(generation))
+        shown = looking(config).show(GenerationId.parse(generation))
         out.show(shown, render_shown(shown))
 
 
@@ -76,9 +76,9 @@ def explain(
 ) -> None:
     """Explain one generation: where it is, how well it is proved, what restoring it now would do."""
     with reporting(as_json=as_json) as out:
-        from replicate.render import render_explained  # noqa: PLC0415 - keeps --help fast
+        from replicate.render.looking import render_explained  # noqa: PLC0415 - keeps --help fast
 
-        found = replicator(config).explain(generation_id(generation))
+        found = looking(config).explain(generation_id(generation))
         out.show(found, render_explained(found))
 
 
@@ -107,7 +107,7 @@ def verify(
     """
     with reporting(as_json=as_json) as out:
         from replicate.jsonable import jsonable  # noqa: PLC0415 - keeps --help fast
-        from replicate.render_verify import render_verified, verify_exit  # noqa: PLC0415 - as above
+        from replicate.render.verify import render_verified, verify_exit  # noqa: PLC0415 - as above
         from replicate.scrubbing import ScrubRequest  # noqa: PLC0415 - as above
         from replicate.verify import parse_part, parse_share  # noqa: PLC0415 - as above
 
@@ -137,9 +137,9 @@ def safe_to_terminate(
 ) -> None:
     """Exit 0 when the newest sealed generation is committed on the tiers, 20 with what is at risk."""
     with reporting(as_json=as_json) as out:
-        from replicate.render import render_safety  # noqa: PLC0415 - keeps --help fast
+        from replicate.render.looking import render_safety  # noqa: PLC0415 - keeps --help fast
 
-        engine = replicator(config)
+        engine = looking(config)
         safety = engine.safe_to_terminate(tuple(tier or ()))
         code = ExitCode.OK if safety.safe else ExitCode.NOT_SAFE
         out.show(safety, render_safety(safety, engine.config.local.root), exit_code=code)

@@ -45,7 +45,7 @@ def repair(
     with reporting(as_json=as_json, verbose=verbose) as out:
         from replicate.mending.steps import RepairOptions  # noqa: PLC0415 - keeps --help fast
         from replicate.mending.verbs import Repairing  # noqa: PLC0415 - as above
-        from replicate.render_mending import render_repaired, repair_exit  # noqa: PLC0415 - as above
+        from replicate.render.mending import render_repaired, repair_exit  # noqa: PLC0415 - as above
         from replicate.verify import parse_share  # noqa: PLC0415 - as above
 
         options = RepairOptions(
@@ -83,7 +83,7 @@ def takeover(
     """
     with reporting(as_json=as_json, verbose=verbose) as out:
         from replicate.mending.takeover import TakingOver  # noqa: PLC0415 - keeps --help fast
-        from replicate.render_mending import render_takeover, takeover_exit  # noqa: PLC0415 - as above
+        from replicate.render.mending import render_takeover, takeover_exit  # noqa: PLC0415 - as above
 
         report = TakingOver(configured(config)).takeover(reason, tier=tier, apply=apply)
         out.show(report, render_takeover(report), exit_code=takeover_exit(report))

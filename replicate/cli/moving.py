@@ -43,16 +43,16 @@ def replicate(
     SIGTERM finishes what is sealed within drain_seconds; a second signal leaves at once.
     """
     with reporting(as_json=as_json, verbose=verbose or not once) as out:
-        from replicate import render  # noqa: PLC0415 - keeps --help fast
-        from replicate.progress import progress_events  # noqa: PLC0415 - as above
+        from replicate.render import moving as shown  # noqa: PLC0415 - keeps --help fast
+        from replicate.render.progress import progress_events  # noqa: PLC0415 - as above
 
         if dry_run:
             previews = replicator(config).preview()
-            out.show(previews, render.render_preview(previews), exit_code=render.preview_exit(previews))
+            out.show(previews, shown.render_preview(previews), exit_code=shown.preview_exit(previews))
         elif once:
             with progress_events(as_json=as_json) as events:
                 report = replicator(config).replicate_once(events, prune=not no_prune)
-            out.show(report, render.render_replicated(report), exit_code=report.exit_code)
+            out.show(report, shown.render_replicated(report), exit_code=report.exit_code)
         else:
             with progress_events(as_json=as_json) as events:
                 engine = replicator(config)
@@ -100,7 +100,7 @@ def restore(
 ) -> None:
     """Bring back the newest provable generation, into the store by default; exact or not at all."""
     with reporting(as_json=as_json, verbose=verbose) as out:
-        from replicate.render import render_restored  # noqa: PLC0415 - keeps --help fast
+        from replicate.render.moving import render_restored  # noqa: PLC0415 - keeps --help fast
         from replicate.restore import RestoreRequest  # noqa: PLC0415 - as above
         from replicate.restore.freshness import known_from_elsewhere  # noqa: PLC0415 - as above
 
@@ -140,8 +140,8 @@ def copy(
     with reporting(as_json=as_json, verbose=verbose) as out:
         from replicate.copyplan import CopyRequest  # noqa: PLC0415 - keeps --help fast
         from replicate.errors import UsageError  # noqa: PLC0415 - as above
-        from replicate.progress import progress_events  # noqa: PLC0415 - as above
-        from replicate.render import render_copied  # noqa: PLC0415 - as above
+        from replicate.render.copying import render_copied  # noqa: PLC0415 - as above
+        from replicate.render.progress import progress_events  # noqa: PLC0415 - as above
 
         if sum((newest, everything, generation is not None)) > 1:
             raise UsageError("which generations?", hint="give one of --generation ID, --all and --newest")

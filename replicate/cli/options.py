@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from replicate.config import Config
     from replicate.engine import Replicator
     from replicate.layout import GenerationId
+    from replicate.looking import Looking
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="ckptier.toml (default: found upwards, or $CKPTIER_CONFIG).")
@@ -33,6 +34,13 @@ def replicator(path: Path | None) -> "Replicator":
     from replicate.engine import Replicator  # noqa: PLC0415 - as above
 
     return Replicator(configured(path))
+
+
+def looking(path: Path | None) -> "Looking":
+    """Return what only looks, over the configuration: it loads less than the engine."""
+    from replicate.looking import Looking  # noqa: PLC0415 - as above
+
+    return Looking(configured(path))
 
 
 def generation_id(text: str | None) -> "GenerationId | None":

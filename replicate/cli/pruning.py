@@ -48,7 +48,7 @@ def prune(
     """
     with reporting(as_json=as_json, verbose=verbose) as out:
         from replicate.pruning import Pruning  # noqa: PLC0415 - keeps --help fast
-        from replicate.render_keeping import prune_exit, render_pruned  # noqa: PLC0415 - as above
+        from replicate.render.keeping import prune_exit, render_pruned  # noqa: PLC0415 - as above
 
         report = Pruning(configured(config)).prune(tier=tier, apply=apply, most=unsafe_remove_most)
         out.show(report, render_pruned(report, tier), exit_code=prune_exit(report))
@@ -68,7 +68,7 @@ def gc(
     unless the tier cannot keep writers apart.
     """
     with reporting(as_json=as_json, verbose=verbose) as out:
-        from replicate.render_keeping import collect_exit, render_collected  # noqa: PLC0415 - keeps --help fast
+        from replicate.render.keeping import collect_exit, render_collected  # noqa: PLC0415 - keeps --help fast
 
         report = _clearing(config).gc(tier=tier, apply=apply)
         out.show(report, render_collected(report, tier), exit_code=collect_exit(report))
@@ -85,7 +85,7 @@ def pin(
     """Keep a generation for good, on every tier that has it; from any machine, beside a daemon too."""
     with reporting(as_json=as_json) as out:
         from replicate.layout import GenerationId  # noqa: PLC0415 - keeps --help fast
-        from replicate.render_keeping import pin_exit, render_pin  # noqa: PLC0415 - as above
+        from replicate.render.keeping import pin_exit, render_pin  # noqa: PLC0415 - as above
 
         report = _clearing(config).pin(GenerationId.parse(generation), tier=tier, reason=reason)
         out.show(report, render_pin(report), exit_code=pin_exit(report))
@@ -101,7 +101,7 @@ def unpin(
     """Take a pin back: the policies decide again."""
     with reporting(as_json=as_json) as out:
         from replicate.layout import GenerationId  # noqa: PLC0415 - keeps --help fast
-        from replicate.render_keeping import pin_exit, render_pin  # noqa: PLC0415 - as above
+        from replicate.render.keeping import pin_exit, render_pin  # noqa: PLC0415 - as above
 
         report = _clearing(config).unpin(GenerationId.parse(generation), tier=tier)
         out.show(report, render_pin(report), exit_code=pin_exit(report))
@@ -124,7 +124,7 @@ def destroy(
     it is finished by the same command.
     """
     with reporting(as_json=as_json, verbose=verbose) as out:
-        from replicate.render_keeping import render_destroyed  # noqa: PLC0415 - keeps --help fast
+        from replicate.render.keeping import render_destroyed  # noqa: PLC0415 - keeps --help fast
 
         report = _clearing(config).destroy(run, tier=tier, apply=unsafe_delete_everything)
         out.show(report, render_destroyed(report))

@@ -45,7 +45,7 @@ def rehearse(
     """
     with reporting(as_json=as_json, verbose=verbose) as out:
         from replicate.rehearsal import RehearsalRequest, Rehearsing  # noqa: PLC0415 - keeps --help fast
-        from replicate.render_rehearsing import rehearsed_exit, render_rehearsed  # noqa: PLC0415 - as above
+        from replicate.render.rehearsing import rehearsed_exit, render_rehearsed  # noqa: PLC0415 - as above
 
         request = RehearsalRequest(
             generation=generation_id(generation),
@@ -77,7 +77,7 @@ def compare(
     """
     with reporting(as_json=as_json, verbose=verbose) as out:
         from replicate.comparison import Comparing  # noqa: PLC0415 - keeps --help fast
-        from replicate.render_rehearsing import compared_exit, render_compared  # noqa: PLC0415 - as above
+        from replicate.render.rehearsing import compared_exit, render_compared  # noqa: PLC0415 - as above
 
         report = Comparing(configured(config)).compare(first, second, tensors=tensors)
         out.show(report, render_compared(report), exit_code=compared_exit(report))

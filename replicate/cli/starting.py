@@ -52,7 +52,7 @@ def check(
 ) -> None:
     """Try the store and every tier: readable, ours, put-if-absent kept, bytes read back."""
     with reporting(as_json=as_json) as out:
-        from replicate.render import render_check  # noqa: PLC0415 - keeps --help fast
+        from replicate.render.checking import render_check  # noqa: PLC0415 - keeps --help fast
 
         report = replicator(config).check(probe=probe)
         out.show(report, render_check(report), exit_code=report.exit_code)

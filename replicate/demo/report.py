@@ -6,7 +6,7 @@ from typing import Any
 from replicate.demo.proof import Control, Proved
 from replicate.demo.stage import Moment
 from replicate.jsonable import jsonable
-from replicate.progress import human_bytes
+from replicate.render.words import human_bytes
 
 
 @dataclass(slots=True, kw_only=True)

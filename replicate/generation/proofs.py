@@ -6,7 +6,7 @@ found hurt.  Each is bound to the manifest's digest: it says nothing about anoth
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -16,6 +16,7 @@ from replicate.errors import IntegrityFailure
 from replicate.generation.disk import local_io, make_directory, read_document, write_durably
 from replicate.generation.evidence import Level
 from replicate.layout import GenerationId, LocalRun
+from replicate.log import LiveCommit
 from replicate.manifest import Record, Sha256, Text, parse
 from tiers import effects
 
@@ -100,3 +101,16 @@ def forget_proof(local: LocalRun, generation: GenerationId, tier: str) -> None:
 
 def _name(generation: GenerationId, tier: str) -> str:
     return f"{generation}@{tier}.json"
+
+
+def proof_levels(local: LocalRun, tier: str, live: Iterable[LiveCommit]) -> dict[GenerationId, Level]:
+    """Return how well the live commits of a tier are known to be good."""
+    return {one.id: proof_level(local, one.id, tier, one.manifest_sha256) for one in live}
+
+
+def found_hurt(local: LocalRun) -> dict[str, dict[GenerationId, Level]]:
+    """Return by tier which copies were found hurt, as far as this machine wrote down; their logs are not asked."""
+    found: dict[str, dict[GenerationId, Level]] = {}
+    for proof in known_hurt(local):
+        found.setdefault(proof.tier, {})[GenerationId.parse(proof.generation)] = proof.level
+    return found

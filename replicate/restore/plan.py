@@ -22,11 +22,11 @@ from replicate.errors import (
     Unreachable,
     UsageError,
 )
+from replicate.forks import find_forks
 from replicate.layout import GenerationId
 from replicate.log import Attempt, LiveCommit, LogState, LogView, Verdict
 from replicate.restore.freshness import Freshness
 from replicate.restore.refusals import anchored, refuse_old, refuse_untrusted, young_enough
-from replicate.verify import find_forks
 
 LOCAL = "local"
 """Name of the store itself among the places that a generation may come from."""

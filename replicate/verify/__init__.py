@@ -5,7 +5,6 @@ where something was found wrong, *unknown* where a tier did not answer.  Nothing
 """
 
 from replicate.verify.findings import Finding, GenerationVerdict, Hurt, Note, NoteKind, VerifyReport
-from replicate.verify.forks import Fork, find_forks
 from replicate.verify.manifests import attests, read_manifest
 from replicate.verify.shares import Part, Share, Window, parse_part, parse_share
 from replicate.verify.store import check_files, look_local, read_record, set_faults, verify_local, walk_folder
@@ -13,7 +12,6 @@ from replicate.verify.tiers import Looked, look, look_at, verify
 
 __all__ = [
     "Finding",
-    "Fork",
     "GenerationVerdict",
     "Hurt",
     "Looked",
@@ -25,7 +23,6 @@ __all__ = [
     "Window",
     "attests",
     "check_files",
-    "find_forks",
     "look",
     "look_at",
     "look_local",

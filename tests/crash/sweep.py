@@ -3,8 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
 from crash.zygote import Run, Zygote
 from support.figures import figure, running
+
+SOME = pytest.mark.parametrize("step", [pytest.param(3, id="some"), pytest.param(1, id="all")])
+"""CI takes every third point, the long form all (tests/house/long_form.py).  Odd: both sides of effects are hit."""
 
 
 def check_points(run: Run, minimum: Mapping[str, int]) -> int:
@@ -34,4 +38,5 @@ def sweep(zygotes: Iterable[Zygote], points: int, case: Callable[[Zygote, int], 
 
     with ThreadPoolExecutor(len(zygotes)) as pool:
         failures = [failure for found in pool.map(work, range(len(zygotes))) for failure in found]
+    figure(f"kills: {running()}", points, floor=4)
     assert not failures, f"{len(failures)} of {points} kills: " + "\n".join(failures[:5])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from crash.stage import REMOTE, RUN, Case, Seen, check_nothing_rewritten, clone, look, noise, publish, volume_digests
-from crash.sweep import check_points, sweep
+from crash.sweep import SOME, check_points, sweep
 from crash.zygote import Zygote
 
 from replicate import RunStore
@@ -44,8 +44,9 @@ def heir(memory: Path, volume: Path, first: Zygote) -> Case:
     return case
 
 
+@SOME
 def test_an_heir_killed_anywhere_still_takes_the_run_over_once(
-    heir: Case, volume: Path, scratch: Path, first: Zygote, second: Zygote
+    heir: Case, volume: Path, scratch: Path, first: Zygote, second: Zygote, step: int
 ) -> None:
     """The term rises, by one more where the holder died before it knew; what the lost machine left stays."""
 
@@ -79,4 +80,4 @@ def test_an_heir_killed_anywhere_still_takes_the_run_over_once(
         assert [entry.attempt for entry in claims] in ([1, 2], [1, 2, 2]), killed.last
         shutil.rmtree(case.folder)
 
-    sweep((first, second), points, kill_at)
+    sweep((first, second), points // step, lambda zygote, number: kill_at(zygote, step * number))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from crash.stage import REMOTE, RUN, Case, clone, noise, publish, volume_digests
-from crash.sweep import check_points, sweep
+from crash.sweep import SOME, check_points, sweep
 from crash.zygote import Run, Zygote
 
 from replicate import RunStore
@@ -27,7 +27,6 @@ MINIMUM = {
     "takeover": {"remote": 12, "transaction": 4},
 }
 """Effects of one undisturbed command; see check_points for how to raise them."""
-SOME = pytest.mark.parametrize("step", [pytest.param(3, id="some"), pytest.param(1, id="all")])
 KINDS = ["remote", "transaction"]
 READS = {"open", "stat", "list_objects", "list_parts"}
 

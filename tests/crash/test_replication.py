@@ -13,7 +13,7 @@ from crash.stage import (
     look,
     volume_digests,
 )
-from crash.sweep import check_points, sweep
+from crash.sweep import SOME, check_points, sweep
 from crash.zygote import Run, Zygote
 
 from tiers.volume import VolumeTier
@@ -47,8 +47,9 @@ def check_sent_again(killed: Run, resumed: Run, *, whole: int) -> None:
     assert resumed.result["bytes_up"] == sum(one.size for one in resumed.sent)  # the meter says the same
 
 
+@SOME
 def test_a_replication_killed_anywhere_is_finished_by_the_next(
-    base: Case, scratch: Path, first: Zygote, second: Zygote
+    base: Case, scratch: Path, first: Zygote, second: Zygote, step: int
 ) -> None:
     """Promises 1, 2, 3 and 9 at every point: what is committed is whole, and the tracker is never ahead."""
     calm = machine(base, scratch / "calm")
@@ -75,7 +76,7 @@ def test_a_replication_killed_anywhere_is_finished_by_the_next(
         check_sent_again(killed, resumed, whole=whole)
         shutil.rmtree(case.folder)
 
-    sweep((first, second), points, kill_at)
+    sweep((first, second), points // step, lambda zygote, number: kill_at(zygote, step * number))
 
 
 def test_a_finished_replication_has_nothing_left_to_send(base: Case, scratch: Path, first: Zygote) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from crash.stage import REMOTE, RUN, Case, Seen, clone, look, noise, publish, volume_digests
 from crash.store import check_latest, check_whole
-from crash.sweep import check_points, sweep
+from crash.sweep import SOME, check_points, sweep
 from crash.zygote import Zygote
 
 from replicate import RunStore
@@ -29,8 +29,6 @@ MINIMUM = {
 # These two are killed before each request and transaction: what follows one is what precedes the next.
 GC_KINDS = ["remote", "transaction"]
 DESTROY_KINDS = ["remote", "transaction"]
-SOME = pytest.mark.parametrize("step", [pytest.param(3, id="some"), pytest.param(1, id="all")])
-"""CI takes every third point, the long form all (tests/house/long_form.py)."""
 ORPHAN = f"{RUN}/generations/a0001-g000009-u000000000900-00000000.t0-abcd/"
 
 

@@ -145,7 +145,7 @@ def test_a_writer_that_slept_through_a_takeover_changes_nothing(place: Place, ma
     seen: dict[str, str] = {}
 
     def take_over() -> None:
-        heir = Replicator(two.config, clock=SkewedClock(-9), opener=two.engine._plain_opener)
+        heir = Replicator(two.config, clock=SkewedClock(-9), opener=two.engine._given_opener)
         two.restore()
         two.publish(20)
         assert heir.replicate_once().exit_code == ExitCode.OK
@@ -158,7 +158,7 @@ def test_a_writer_that_slept_through_a_takeover_changes_nothing(place: Place, ma
     came: list[str] = []
     slot = REMOTE.log(log_slots(place))
     sleeper = via(one, lambda tier: Stall(tier, slot, take_over, came))
-    engine = Replicator(sleeper.config, clock=SkewedClock(9), opener=sleeper.engine._plain_opener)
+    engine = Replicator(sleeper.config, clock=SkewedClock(9), opener=sleeper.engine._given_opener)
     (result,) = engine.replicate_once().results
     assert came == [slot], "it never got as far as its commit"
     assert code(result) is ExitCode.FENCED

@@ -48,6 +48,19 @@ def test_importing_is_light(statement: str) -> None:
     assert loaded.isdisjoint(HEAVY), loaded.intersection(HEAVY)
 
 
+def test_what_only_looks_loads_nothing_that_moves_bytes() -> None:
+    """``status`` is asked from scripts and prompts: what it does not show, it does not load."""
+    code = (
+        "import replicate.looking, replicate.render.looking, json, sys\n"
+        "print(json.dumps([name for name in sys.modules if name.startswith(('replicate.', 'tiers.', 'cost'))]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    loaded = set(json.loads(done.stdout))
+    assert "replicate.status" in loaded
+    moving = {"commit", "upload", "session", "daemon", "restore", "verify", "opening", "tracker", "retention"}
+    assert loaded.isdisjoint({*(f"replicate.{name}" for name in moving), "tiers.opening", "cost"})
+
+
 def test_help_is_there_and_light() -> None:
     """The installed command answers, and loads neither torch nor an SDK to do so."""
     command = Path(sys.executable).with_name("ckptier")

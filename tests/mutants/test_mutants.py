@@ -30,7 +30,8 @@ def outcomes() -> dict[str, dict[str, Any]]:
     """Run them all in one child; returns what became of each."""
     unchanged = {**asdict(MUTANTS[0]), "name": CONTROL, "new": MUTANTS[0].old}
     jobs = json.dumps([*map(asdict, MUTANTS), unchanged])
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}
+    environment["PYTHONPATH"] = str(ROOT)
     killer = Path(__file__).with_name("killer.py")
     done = subprocess.run(
         [sys.executable, str(killer)],

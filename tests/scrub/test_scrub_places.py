@@ -13,7 +13,7 @@ from support.commits import REMOTE, RUN, flip, tamper
 
 from replicate.errors import ExitCode
 from replicate.layout import LocalRun
-from replicate.render_verify import render_verified, verify_exit
+from replicate.render.verify import render_verified, verify_exit
 from replicate.verify import Finding
 from tiers.clock import SystemClock
 from tiers.memory import MemoryTier

@@ -14,8 +14,8 @@ from replicate.engine import Replicator
 from replicate.errors import CkptierError, ExitCode, IntegrityFailure
 from replicate.generation.store import RunStore
 from replicate.layout import GenerationId, LocalRun
-from replicate.render import render_explained, render_list, render_status
-from replicate.render_verify import render_verified, verify_exit
+from replicate.render.looking import render_explained, render_list, render_status
+from replicate.render.verify import render_verified, verify_exit
 from replicate.restore import RestoreRequest
 from replicate.scrubbing import ScrubRequest
 from replicate.verify import Share

@@ -76,4 +76,6 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogC
     folder.mkdir()
     _children.lines.clear()
     caplog.set_level(logging.DEBUG)
+    for name in ("replicate", "tiers", "cost"):  # a command that an earlier test ran here may have set them
+        caplog.set_level(logging.DEBUG, logger=name)
     return Machine(folder=folder, log=caplog, words={**CANARIES, **WORDS})

@@ -7,9 +7,9 @@ from replicate.errors import CkptierError, ExitCode
 from replicate.gc import Fate, OrphanReport
 from replicate.layout import GenerationId
 from replicate.pinning import PinOutcome
-from replicate.progress import human_bytes
 from replicate.prune import Pending
 from replicate.pruning import PlacePruned, PruneReport
+from replicate.render.words import human_bytes
 from replicate.retention import RetentionPlan
 
 _PIN = {

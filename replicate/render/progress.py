@@ -8,17 +8,8 @@ from contextlib import contextmanager
 
 from replicate.commit import Committed, Events
 from replicate.layout import GenerationId
+from replicate.render.words import human_bytes
 from replicate.upload import Progress
-
-
-def human_bytes(count: int) -> str:
-    """Write a number of bytes for people: three digits and a binary unit."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:  # noqa: PLR2004 - the step between binary units
-            return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from replicate.errors import ExitCode, NothingFound, TrustFailure
-from replicate.progress import human_bytes
+from replicate.render.words import human_bytes
 from replicate.scrubbing import Scrubbed
 from replicate.verify import Finding, GenerationVerdict, VerifyReport
 

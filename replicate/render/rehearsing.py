@@ -5,9 +5,9 @@ from collections.abc import Iterator
 
 from replicate.comparison import ComparedReport
 from replicate.errors import ExitCode
-from replicate.progress import human_bytes
 from replicate.rehearsal import RehearsalReport
 from replicate.rehearsing.observations import trim
+from replicate.render.words import human_bytes
 
 _VALUE = 60
 _LINES = 40

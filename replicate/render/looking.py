@@ -1,183 +1,19 @@
-"""Results as text for people: what matters first, at most 80 columns where ids allow.
-
-Every function turns a report into a string and decides nothing.
-"""
+"""What there is: status, list, show, explain, safe-to-terminate."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from replicate.checking import CheckReport, Grade
-from replicate.copyplan import Copied, CopyOutcome, CopyReport
 from replicate.errors import CkptierError, ExitCode, TrustFailure
 from replicate.explaining import Explanation
 from replicate.layout import GenerationId
 from replicate.logbook import name_slots
 from replicate.manifest import GenerationRecord
-from replicate.outcomes import ReplicateReport
-from replicate.plan import Choice
-from replicate.preview import TierPreview
 from replicate.priced import money_lines
-from replicate.probetable import probe_table
-from replicate.progress import human_bytes
 from replicate.rehearsing.telling import told_rehearsal
-from replicate.restore import Outcome, RestoreReport
+from replicate.render.words import age, count, human_bytes, without
 from replicate.status import Known, Listed, Mark, RunStatus, Safety, TierView
 from replicate.statusfile import StatusFile
-
-
-def age(at: str | None, now: datetime) -> str:
-    """Write how long ago an RFC 3339 time was."""
-    if at is None:
-        return "?"
-    seconds = int((now - datetime.fromisoformat(at)).total_seconds())
-    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
-        if seconds >= size:
-            return f"{seconds // size} {unit} ago"
-    return f"{max(0, seconds)} s ago"
-
-
-def render_check(report: CheckReport) -> str:
-    """Show a line per thing that was tried."""
-    marks = {Grade.OK: "ok  ", Grade.WARNING: "warn", Grade.FAILED: "FAIL"}
-    lines = []
-    for finding in report.findings:
-        detail = _without(finding.place, finding.detail)
-        lines.append(f"{marks[finding.grade]}  {finding.place}: {finding.subject}: {detail}")
-        if finding.hint:
-            lines.append(f"      next: {finding.hint}")
-    lines += [line for probe in report.probes for line in probe_table(probe)]
-    failed = sum(finding.grade is Grade.FAILED for finding in report.findings)
-    warned = sum(finding.grade is Grade.WARNING for finding in report.findings)
-    good = f"works, with {_count(warned, 'warning')}" if warned else "all well"
-    lines.append(f"{report.run}: " + (f"{failed} of {len(report.findings)} checks failed" if failed else good))
-    return "\n".join(lines)
-
-
-def preview_exit(previews: Sequence[TierPreview]) -> ExitCode:
-    """Return what kept the tiers from being told: theirs where all failed alike, 3 where only some did."""
-    codes = {preview.failure.exit_code if preview.failure else ExitCode.OK for preview in previews}
-    return codes.pop() if len(codes) == 1 else ExitCode.PARTIAL if codes else ExitCode.OK
-
-
-def render_preview(previews: Sequence[TierPreview]) -> str:
-    """Show what would go up, and what would not and why."""
-    lines = []
-    for preview in previews:
-        lines.append(f"{preview.tier}:")
-        if preview.failure is not None:
-            lines.append(f"  UNKNOWN: {_without(preview.tier, preview.failure.message)}")
-            lines += [f"  next: {preview.failure.hint}"] if preview.failure.hint else []
-            continue
-        for one in preview.generations:
-            what = f"  {one.decision.id}  {one.decision.choice}"
-            if one.decision.choice is Choice.UPLOAD:
-                size = human_bytes(one.total_bytes)
-                lines.append(f"{what}: {size}, {_count(one.objects, 'object')}, {_count(one.requests, 'request')}")
-                if one.hashed_again:
-                    lines.append(
-                        f"    {human_bytes(one.hashed_again)} are hashed again: part_size is not the leaf size"
-                    )
-            else:
-                lines.append(f"{what}: {one.decision.reason}")
-        if not preview.generations:
-            lines.append("  nothing to do: the store holds no generation")
-        lines += [f"  {line}" for line in money_lines(preview.money)] if preview.money else []
-    return "\n".join(lines) or "no tier is configured"
-
-
-def render_replicated(report: ReplicateReport) -> str:
-    """Show what became of each tier."""
-    lines = []
-    for result in report.results:
-        if result.failure is not None:
-            lines.append(f"{result.tier}: FAILED: {_without(result.tier, result.failure.message)}")
-            lines += [f"  next: {result.failure.hint}"] if result.failure.hint else []
-        elif result.report is not None:
-            done = [str(one.generation) for one in result.report.committed]
-            lines += [f"{result.tier}: committed {one}" for one in done]
-            lines += [] if done or result.forked else [f"{result.tier}: nothing to do"]
-            lines += [f"  QUARANTINED {one}: {reason}" for one, reason in result.report.damaged]
-            lines += [f"{result.tier}: FORKED {one.id}: {one.reason}" for one in result.forked]
-            if result.forked:
-                lines.append("  next: `ckptier restore --generation ID` keeps a line; another run name keeps both")
-        else:
-            lines.append(f"{result.tier}: stopped; the next start resumes it")
-    lines += [f"QUARANTINED {one}: {reason}" for one, reason in report.quarantined.items()]
-    return "\n".join(lines)
-
-
-def render_copied(report: CopyReport) -> str:
-    """Show what became of each generation, and first what is wrong."""
-    lines = [f"note: {warning}" for warning in report.warnings]
-    lines += [_copied_line(report, one) for one in report.generations]
-    if not any(one.outcome in (CopyOutcome.COPIED, CopyOutcome.WOULD_COPY) for one in report.generations):
-        lines.append("nothing to do" if report.exit_code is ExitCode.OK else "nothing was copied")
-    if any(one.outcome is CopyOutcome.SOURCE_DAMAGED for one in report.generations):
-        lines.append("  next: `ckptier list` shows which other tier has it; copy it from there")
-    if any(one.outcome is CopyOutcome.TARGET_DAMAGED for one in report.generations):
-        lines.append(f"  next: restore from {report.source}; a tier under another prefix can take a new copy")
-    return "\n".join(lines)
-
-
-def _copied_line(report: CopyReport, one: Copied) -> str:
-    size = f"{human_bytes(one.total_bytes)} in {_count(one.objects, 'object')}"
-    match one.outcome:
-        case CopyOutcome.COPIED:
-            return f"{report.target}: copied {one.generation} ({size}), verified by {', '.join(one.verified_by)}"
-        case CopyOutcome.WOULD_COPY:
-            asked = f"{_count(one.reads, 'request')} to {report.source}, {one.writes} to {report.target}"
-            return f"would copy {one.generation}: {size}, {asked}"
-        case CopyOutcome.ALREADY_THERE:
-            return f"{one.generation} is on {report.target} already, and intact"
-        case CopyOutcome.SOURCE_DAMAGED:
-            return f"DAMAGED on {report.source}: {one.generation}: {_without(report.source, one.reason)}"
-        case CopyOutcome.TARGET_DAMAGED:
-            return f"DAMAGED on {report.target}: {one.generation}: {one.reason}"
-
-
-def render_restored(report: RestoreReport) -> str:
-    """Show what was restored, from where, and what was passed over."""
-    lines = [f"note: {warning}" for warning in report.warnings]
-    lines += [
-        f"passed over {skip.generation or skip.place}: {_skip(skip.place, skip.reason)}" for skip in report.skipped
-    ]
-    if report.outcome is Outcome.FRESH:
-        return "\n".join([*lines, "nothing exists anywhere yet: start afresh"])
-    if report.outcome is Outcome.ALREADY_HERE:
-        return "\n".join([*lines, f"{report.generation} is in the store already"])
-    what = f"{report.generation} ({_count(report.files, 'file')}, {human_bytes(report.total_bytes)}"
-    if report.dry_run:
-        places = [place.tier for place in report.plan.candidates[0].replicas] if report.plan.candidates else []
-        lines.append(f"would restore {what})")
-        lines.append(f"  into {report.target}")
-        lines.append(f"  from {', then '.join(places) or 'the store itself'}")
-        lines += [f"  {one.tier}: {line}" for one in report.money for line in money_lines(one)]
-        return "\n".join(lines)
-    lines.append(f"restored {what}, every byte verified)")
-    lines.append(f"  into {report.target}")
-    lines.append(
-        f"  from {', '.join(f'{place} ({human_bytes(count)})' for place, count in report.by_place) or 'the store'}"
-    )
-    if report.fell_back:
-        lines.append("  this is NOT the newest: see above for what was passed over and why")
-        lines.append("  next: `ckptier verify --read-data 100%`, then `ckptier repair`")
-    if report.attempt is not None:
-        lines.append(f"  training continues as attempt {report.attempt}")
-    return "\n".join(lines)
-
-
-def _skip(place: str, reason: str) -> str:
-    return f"{place}: {reason}" if place not in reason else reason
-
-
-def _without(place: str, message: str) -> str:
-    """Drop the place that a message starts with where the line names it already."""
-    return message.removeprefix(f"{place}: ")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def status_exit(run: RunStatus) -> ExitCode:
@@ -250,7 +86,7 @@ def _tier_lines(tier: TierView, now: datetime) -> list[str]:
         lines = [f"{tier.tier}: {tier.newest.generation} in slot {tier.newest.slot}, {age(tier.newest.at, now)}"]
     if tier.lag and tier.lag.generations:
         lag = tier.lag
-        behind = f"{_count(lag.generations, 'generation')}, {_count(lag.updates, 'update')}"
+        behind = f"{count(lag.generations, 'generation')}, {count(lag.updates, 'update')}"
         lines.append(f"  behind by {behind}, {human_bytes(lag.bytes)}")
     if tier.under_way:
         share = 100 * tier.under_way.done_bytes // max(1, tier.under_way.total_bytes)
@@ -262,7 +98,7 @@ def _tier_lines(tier: TierView, now: datetime) -> list[str]:
         lines.append("  HOLDS ANOTHER RUN of this name")
     if tier.error:
         since = f" (since {age(tier.failing_since, now)})" if tier.failing_since else ""
-        lines.append(f"  FAILING{since}: {_without(tier.tier, tier.error)}")
+        lines.append(f"  FAILING{since}: {without(tier.tier, tier.error)}")
         lines += [f"  next: {tier.hint}"] if tier.hint else []
     return lines
 
@@ -296,7 +132,7 @@ def render_list(
         lines.append(f"{mark} {one.generation}  {human_bytes(one.total_bytes):>10}  {places}")
     for tier, why in unanswered.items():
         told = "is not to be trusted" if isinstance(why, TrustFailure) else "did not answer"
-        lines.append(f"! {tier} {told}: {_without(tier, why.message)}")
+        lines.append(f"! {tier} {told}: {without(tier, why.message)}")
         lines += [f"  next: {why.hint}"] if why.hint else []
     for tier, slots in (damaged or {}).items():
         words = f"{name_slots(slots)} damaged or not trusted: what was committed there is not shown"
@@ -323,7 +159,7 @@ def render_explained(found: Explanation) -> str:
     """One generation in sentences."""
     one = found.listed
     lines = [
-        f"{one.generation}: update {one.next_update}, {_count(one.objects, 'file')}, {human_bytes(one.total_bytes)}"
+        f"{one.generation}: update {one.next_update}, {count(one.objects, 'file')}, {human_bytes(one.total_bytes)}"
     ]
     lines.append(f"  {found.newest_because}")
     for place in one.places:
@@ -357,8 +193,8 @@ def render_safety(safety: Safety, store: Path) -> str:
     what = f" with {safety.newest}" if safety.newest else ""
     lines = [f"NOT safe to terminate{what}:"]
     for risk in safety.risks:
-        ahead = f" ({_count(risk.updates, 'update')} at risk)" if risk.updates else ""
-        lines.append(f"  {risk.tier + ': ' if risk.tier else ''}{_without(risk.tier, risk.reason)}{ahead}")
+        ahead = f" ({count(risk.updates, 'update')} at risk)" if risk.updates else ""
+        lines.append(f"  {risk.tier + ': ' if risk.tier else ''}{without(risk.tier, risk.reason)}{ahead}")
         lines += [f"    next: {risk.hint}"] if risk.hint else []
     lines.append(f"  on every tier now: {_name(safety.restart_from)}")
     then = "then" if any(risk.hint for risk in safety.risks) else "next"
