@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from crash.stage import RUN, Case
 from crash.store import check_latest, check_whole, leftovers
-from crash.sweep import check_points, sweep
+from crash.sweep import SOME, check_points, sweep
 from crash.zygote import Zygote
 
 from replicate import RunStore
@@ -21,9 +21,10 @@ MINIMUM = {
 """Effects of one undisturbed publication; see check_points for how to raise them."""
 
 
+@SOME
 @pytest.mark.parametrize("mode", ["sealed", "deferred"])
 def test_a_publisher_killed_anywhere_leaves_nothing_half_done(
-    mode: str, scratch: Path, first: Zygote, second: Zygote
+    mode: str, scratch: Path, first: Zygote, second: Zygote, step: int
 ) -> None:
     """What can be seen is whole, the next publisher goes on with a sequence never used, and sweeps up."""
 
@@ -54,10 +55,11 @@ def test_a_publisher_killed_anywhere_leaves_nothing_half_done(
         assert RunStore(case.root, run=RUN).resume().id.next_update == 3
         shutil.rmtree(case.folder)
 
-    sweep((first, second), points, kill_at)
+    sweep((first, second), points // step, lambda zygote, number: kill_at(zygote, step * number))
 
 
-def test_the_first_publisher_ever_may_die_anywhere(scratch: Path, first: Zygote, second: Zygote) -> None:
+@SOME
+def test_the_first_publisher_ever_may_die_anywhere(scratch: Path, first: Zygote, second: Zygote, step: int) -> None:
     """Also the run's identity is fixed once: it is there before any generation that carries it."""
     calm = Case(scratch / "calm")
     calm.folder.mkdir()
@@ -79,4 +81,4 @@ def test_the_first_publisher_ever_may_die_anywhere(scratch: Path, first: Zygote,
         assert leftovers(case.root) == []
         shutil.rmtree(case.folder)
 
-    sweep((first, second), points, kill_at)
+    sweep((first, second), points // step, lambda zygote, number: kill_at(zygote, step * number))

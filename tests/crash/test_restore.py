@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from crash.stage import RUN, Case, noise, publish
 from crash.store import check_latest, check_whole
-from crash.sweep import check_points, sweep
+from crash.sweep import SOME, check_points, sweep
 from crash.zygote import Zygote
 from support.commits import tree
 
@@ -48,8 +48,9 @@ def sealed() -> dict[str, bytes | None]:
     return {**FILES, "optim": None, "empty-folder": None}
 
 
+@SOME
 def test_a_restore_into_a_folder_killed_anywhere_leaves_it_absent_or_complete(
-    volume: Path, scratch: Path, first: Zygote, second: Zygote
+    volume: Path, scratch: Path, first: Zygote, second: Zygote, step: int
 ) -> None:
     calm = fresh(scratch / "calm", volume)
     job: dict[str, Any] = {"config": str(calm.config), "to": str(calm.folder / "out")}
@@ -70,11 +71,12 @@ def test_a_restore_into_a_folder_killed_anywhere_leaves_it_absent_or_complete(
         assert not list(case.folder.glob(".restoring*")), killed.last
         shutil.rmtree(case.folder)
 
-    sweep((first, second), points, kill_at)
+    sweep((first, second), points // step, lambda zygote, number: kill_at(zygote, step * number))
 
 
+@SOME
 def test_a_restore_into_the_store_killed_anywhere_is_repeated(
-    volume: Path, scratch: Path, first: Zygote, second: Zygote
+    volume: Path, scratch: Path, first: Zygote, second: Zygote, step: int
 ) -> None:
     """The generation is absent or complete; each try opens an attempt above the last; training can go on."""
     calm = fresh(scratch / "calm", volume)
@@ -98,4 +100,4 @@ def test_a_restore_into_the_store_killed_anywhere_is_repeated(
         assert [(one.id.attempt, one.id.sequence) for one in store.generations()] == [(again["attempt"], 2), (1, 1)]
         shutil.rmtree(case.folder)
 
-    sweep((first, second), points, kill_at)
+    sweep((first, second), points // step, lambda zygote, number: kill_at(zygote, step * number))

@@ -10,7 +10,7 @@ import pytest
 
 LONG = re.compile(
     r"tests/tiers/test_s3_emulator_(signing|bytes|objects|buckets|uploads|faults)\.py"
-    r"|tests/tiers/test_s3_emulator_conformance\.py.*-https"
+    r"|tests/tiers/test_s3_emulator_conformance\.py.*\[(?!aws)[\w-]+-https"
     r"|tests/tiers/test_s3_leaks\.py"
     r"|tests/tiers/test_volume_direct\.py::TestKilled.*object mount"
     r"|tests/tiers/test_fsspec_writes\.py.*memory_is_bounded"
@@ -24,6 +24,14 @@ LONG = re.compile(
     r"|tests/retention/test_retention_s3\.py"
     r"|tests/flows/test_tier_kinds\.py.*(ceph|generic|local|memory|r2|s3fs)"
     r"|tests/tiers/test_volume_modes\.py::TestRenameOnFuse"
+    r"|tests/tiers/test_volume_durability\.py.*killed_anywhere\[(upload|put)\]"
+    r"|tests/tiers/test_volume_direct\.py::TestKilled::test_(in_place_of_another|a_delete)"
+    r"|tests/tiers/test_s3_emulator_conformance\.py.*\[(ceph-rgw|b2|runpod|seaweedfs)-http"
+    r"|tests/tiers/test_fsspec_conformance\.py::TestFsspecWebdav"
+    r"|tests/demo/test_trainer\.py::test_(a_process_killed_in_mid_update|a_signal_publishes)"
+    r"|tests/release/test_prepare_release\.py::test_the_whole_way_with_real"
+    r"|tests/release/test_weights_writing\.py.*own_loader.*\[(moe|custom|llama)\]"
+    r"|tests/generation/test_validate_torch\.py::test_(a_malicious_pickle.*\[(legacy|bare)|the_keys_that_have_to_be_there)"
     r"|tests/generation/test_validate_torch\.py::test_a_payload_that_is_no_restart_state_is_quarantined\[state[124]"
     r"|tests/generation/test_validate_torch\.py::test_what_is_no_payload_is_quarantined\[content[13]"
     r"|tests/release/test_verify_release_models\.py.*every_kind_of_release_passes_every_check\[(moe|llama|custom)\]"
