@@ -28,6 +28,7 @@ LONG = re.compile(
     r"|tests/tiers/test_volume_direct\.py::TestKilled::test_(in_place_of_another|a_delete)"
     r"|tests/tiers/test_s3_emulator_conformance\.py.*\[(ceph-rgw|b2|runpod|seaweedfs)-http"
     r"|tests/tiers/test_fsspec_conformance\.py::TestFsspecWebdav"
+    r"|tests/flows/test_memory\.py"
     r"|tests/demo/test_trainer\.py::test_(a_process_killed_in_mid_update|a_signal_publishes)"
     r"|tests/release/test_prepare_release\.py::test_the_whole_way_with_real"
     r"|tests/release/test_weights_writing\.py.*own_loader.*\[(moe|custom|llama)\]"
