@@ -40,7 +40,7 @@ LONG = re.compile(
     r"|tests/release/test_(scan_hostile|release_hostile|publish_hub_faults|publish_token|verify_release_sandbox)\.py"
     r"|tests/release/test_(auth_fields|weights_reading|scan_secrets|prepare_refusals|publish_killed)\.py"
     r"|tests/release/test_release_canaries\.py.*\[(moe|adapter|llama)\]"
-    r"|tests/release/test_release_end_to_end\.py.*\[(moe|llama|adapter)\]"
+    r"|tests/release/test_release_end_to_end\.py.*\[(moe|llama|adapter|custom)\]"
     r"|tests/release/test_prepare_release\.py::test_two_prepares_on_two_days"
 )
 
