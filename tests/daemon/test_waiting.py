@@ -155,7 +155,7 @@ def test_a_process_that_ends_between_two_looks_is_not_taken_for_none(
             opened.close()
         return found
 
-    monkeypatch.setattr("replicate.waiting.read_status", read_and_finish)
+    monkeypatch.setattr("replicate.liveness.read_status", read_and_finish)
     with Session(machine.config, clock=SystemClock(), stop=threading.Event(), opener=default_opener) as session:
         sessions.append(session)
         assert str(wait(machine).generation) == identity
