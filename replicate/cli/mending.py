@@ -5,10 +5,8 @@ from typing import Annotated
 
 import typer
 
-from replicate.cli.options import ConfigOption, JsonOption, TierOption, VerboseOption, configured
+from replicate.cli.options import ApplyOption, ConfigOption, JsonOption, TierOption, VerboseOption, configured
 from replicate.cli.reporting import reporting
-
-ApplyOption = Annotated[bool, typer.Option("--apply", help="Do it; without this it is only said.")]
 
 
 def register(app: typer.Typer) -> None:

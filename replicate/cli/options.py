@@ -19,6 +19,7 @@ TierOption = Annotated[str | None, typer.Option("--tier", "-t", help="Only this 
 GenerationOption = Annotated[
     str | None, typer.Option("--generation", "-g", help="Generation id (default: the newest).")
 ]
+ApplyOption = Annotated[bool, typer.Option("--apply", help="Do it; without this it is only said.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Log what is done, to stderr.")]
 
 

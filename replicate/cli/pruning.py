@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from replicate.cli.options import ConfigOption, JsonOption, TierOption, VerboseOption, configured
+from replicate.cli.options import ApplyOption, ConfigOption, JsonOption, TierOption, VerboseOption, configured
 from replicate.cli.reporting import reporting
 
 if TYPE_CHECKING:
     from replicate.clearing import Clearing
 
-ApplyOption = Annotated[bool, typer.Option("--apply", help="Do it; without this it is only said.")]
 GenerationArgument = Annotated[str, typer.Argument(help="Generation id; `ckptier list` shows them.")]
 
 
