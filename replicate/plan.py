@@ -17,13 +17,29 @@ from tiers.protocol import Capabilities, Key, Verification
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CopySource:
+    """Where the bytes of a part stand on the same tier already: ``start`` is an offset in the object ``key``.
+
+    Only ever a saving: a source that is gone, or a copy that the store does not prove, means that
+    the part is sent from the sealed bytes.
+    """
+
+    key: Key
+    start: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartPlan:
-    """One request's worth of a file.  ``sha256`` is None until it is computed while sending."""
+    """One request's worth of a file.  ``sha256`` is None until it is computed while sending.
+
+    ``source`` is set where the same bytes were committed to the tier before: they are copied there.
+    """
 
     number: int
     start: int
     size: int
     sha256: str | None
+    source: CopySource | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

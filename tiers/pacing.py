@@ -6,30 +6,19 @@ waits, and above the meter, so that it sees what each attempt came to.
 """
 
 import io
-import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import BinaryIO, TypeVar, cast
+from typing import BinaryIO, cast
 
+from tiers.bandwidth import Bandwidth
 from tiers.bodies import Body
 from tiers.clock import Clock
 from tiers.errors import TierUnavailable
+from tiers.gate import Gate
 from tiers.protocol import Capabilities, Key, ObjectInfo, ObjectPage, Part, PartPage, Tier, Upload
 from tiers.streams import ReadStream
-
-_log = logging.getLogger(__name__)
-
-BURST_BYTES = 256 * 1024
-BURST_SECONDS = 0.05
-"""What may pass at once after a pause: as much as the rate brings in this time, and never more than those bytes."""
-SUCCESSES_TO_WIDEN = 4
-"""For each request that may be out at once, how many successes in a row let one more out."""
-STOP_POLL = 0.25
-"""Seconds between looks at the stop event while a thread waits for a slot."""
-
-Result = TypeVar("Result")
 
 _on_the_way: ContextVar[bool] = ContextVar("tiers.pacing.on_the_way", default=True)
 
@@ -42,138 +31,6 @@ def on_the_way(sending: bool) -> Iterator[None]:  # noqa: FBT001 - the one thing
         yield
     finally:
         _on_the_way.reset(token)
-
-
-class Bandwidth:
-    """At most ``rate`` bytes a second, smoothly; one for each direction of a tier.
-
-    A schedule rather than a pot: each taker is told when its bytes are due, in the order
-    of asking, so that threads share the rate and cannot starve each other.
-    """
-
-    def __init__(self, rate: int, clock: Clock, stop: threading.Event) -> None:
-        if rate < 1:
-            raise ValueError(f"not a rate: {rate} bytes a second")
-        self.piece = max(1, min(BURST_BYTES, int(rate * BURST_SECONDS)))
-        self._rate = rate
-        self._clock = clock
-        self._stop = stop
-        self._lock = threading.Lock()
-        self._due = clock.monotonic()
-
-    def take(self, count: int) -> bool:
-        """Wait until ``count`` bytes may have passed; False where the stop event ended it."""
-        with self._lock:
-            now = self._clock.monotonic()
-            # What was not used is not saved, but for one piece: no burst after a pause.
-            self._due = max(self._due, now - self.piece / self._rate) + count / self._rate
-            delay = self._due - now
-        return not (delay > 0 and self._clock.wait(delay, self._stop))
-
-
-class KeySpacing:
-    """Keeps writes of one key apart by ``interval`` seconds, for stores that refuse them otherwise; 0 for no such."""
-
-    def __init__(self, interval: float, clock: Clock) -> None:
-        self._interval = interval
-        self._clock = clock
-        self._lock = threading.Lock()
-        self._due: dict[str, float] = {}
-
-    def wait(self, key: str) -> None:
-        """Wait for the turn of a write to ``key``."""
-        if not self._interval:
-            return
-        with self._lock:
-            now = self._clock.monotonic()
-            self._due = {known: due for known, due in self._due.items() if due > now}
-            turn = self._due.get(key, now)
-            self._due[key] = turn + self._interval
-        if turn > now:
-            self._clock.wait(turn - now)
-
-
-class Gate:
-    """How many requests may be out at once: halved where the store asks to slow down, widened slowly.
-
-    ``ceiling`` is where it starts and ends.  A burst of refusals halves it once: those of
-    requests that began before it was last narrowed say nothing new.  A thread that is
-    inside already may enter again, so that reading a body from the same tier cannot
-    wait for itself.
-    """
-
-    def __init__(self, name: str, ceiling: int, stop: threading.Event) -> None:
-        self._name = name
-        self._ceiling = ceiling
-        self._stop = stop
-        self._changed = threading.Condition()
-        self._width = ceiling
-        self._inside = 0
-        self._successes = 0
-        self._epoch = 0
-        self._held = threading.local()
-
-    @property
-    def width(self) -> int:
-        """How many requests may be out at once now."""
-        return self._width
-
-    @contextmanager
-    def slot(self, operation: str, key: str) -> Iterator[None]:
-        """Hold one of the slots; raises TierUnavailable where the stop event is set while it is waited for."""
-        if getattr(self._held, "one", False):
-            yield
-            return
-        self._enter(operation, key)
-        self._held.one = True
-        try:
-            yield
-        finally:
-            self._held.one = False
-            with self._changed:
-                self._inside -= 1
-                self._changed.notify()
-
-    @contextmanager
-    def judged(self) -> Iterator[None]:
-        """Learn from what a request comes to."""
-        epoch = self._epoch
-        try:
-            yield
-        except TierUnavailable as error:
-            if error.throttled:
-                self._narrow(epoch)
-            raise
-        self._widen()
-
-    def _enter(self, operation: str, key: str) -> None:
-        with self._changed:
-            while self._inside >= self._width:
-                if self._stop.is_set():
-                    raise TierUnavailable("stopped", tier=self._name, operation=operation, key=key)
-                self._changed.wait(STOP_POLL)
-            self._inside += 1
-
-    def _narrow(self, epoch: int) -> None:
-        with self._changed:
-            self._successes = 0
-            if epoch != self._epoch:
-                return
-            self._epoch += 1
-            self._width = max(1, self._width // 2)
-        _log.warning(
-            "%s: the store asks to slow down: %d of %d requests at once", self._name, self._width, self._ceiling
-        )
-
-    def _widen(self) -> None:
-        if self._width == self._ceiling:
-            return
-        with self._changed:
-            self._successes += 1
-            if self._width < self._ceiling and self._successes >= SUCCESSES_TO_WIDEN * self._width:
-                self._successes = 0
-                self._width += 1
-                self._changed.notify()
 
 
 class PacedTier:

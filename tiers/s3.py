@@ -18,13 +18,13 @@ from contextlib import AbstractContextManager, nullcontext
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
+from tiers.bandwidth import KeySpacing
 from tiers.bodies import Body, BytesBody
 from tiers.checks import check_part_set, check_part_size, check_upload, key_components
 from tiers.clock import SystemClock
 from tiers.errors import IntegrityError, ObjectExists, ObjectNotFound, TierError, TierUnavailable, Unsupported
 from tiers.failures import Where
 from tiers.opening import BadTierUrl, TierSpec
-from tiers.pacing import KeySpacing
 from tiers.profiles import Profile, choose_profile, corrected
 from tiers.protocol import (
     Capabilities,

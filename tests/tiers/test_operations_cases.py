@@ -172,7 +172,7 @@ class TestC56SlowDownOnControlCalls:
     CONTROL = ("CreateMultipartUpload", "CompleteMultipartUpload", "ListObjectsV2", "ListParts", "PutObject")
 
     def test_it_arrives(self, machine: Machine, caplog: pytest.LogCaptureFixture) -> None:
-        caplog.set_level(logging.WARNING, "tiers.pacing")
+        caplog.set_level(logging.WARNING, "tiers.gate")
         with S3Emulator() as emulator:
             machine.configure(tier_of(emulator.endpoint_url, connections=8))
             identity = publish_files(machine.root, 16, PART + 1)

@@ -7,19 +7,12 @@ from typing import BinaryIO
 
 import pytest
 
+from tiers.bandwidth import BURST_BYTES, BURST_SECONDS, Bandwidth, KeySpacing
 from tiers.bodies import Body, BytesBody
 from tiers.errors import TierUnavailable
+from tiers.gate import SUCCESSES_TO_WIDEN, Gate
 from tiers.memory import MemoryStore, MemoryTier
-from tiers.pacing import (
-    BURST_BYTES,
-    BURST_SECONDS,
-    SUCCESSES_TO_WIDEN,
-    Bandwidth,
-    Gate,
-    KeySpacing,
-    PacedTier,
-    on_the_way,
-)
+from tiers.pacing import PacedTier, on_the_way
 from tiers.protocol import Key, ObjectInfo, Tier
 from tiers.testing import (
     Fault,
