@@ -18,7 +18,8 @@ from replicate.errors import IntegrityFailure
 MAX_DEPTH = 32
 # One that never ends takes all the rest: a search from each of its quotes would be quadratic.
 _STRING = re.compile(r'"(?:[^"\\]++|\\.)*+"?', re.DOTALL)
-_BRACKET = re.compile(r"[\[\]{}]")
+_ROUND = bytes.maketrans(b"[{]}", b"(())")
+_NO_BRACKETS = bytes(set(range(256)) - set(b"[{]}"))
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 BYTES_A_VALUE = 16
 """Fewer bytes a value than any of our documents has; two are enough for one that takes sixty in memory."""
@@ -103,8 +104,13 @@ def _refuse_floats(document: Any) -> None:
 
 def _depth(skeleton: str) -> int:
     """Deepest nesting, found without recursion so that a hostile document cannot exhaust the stack."""
-    depth = deepest = 0
-    for match in _BRACKET.finditer(skeleton):
-        depth += 1 if match[0] in "[{" else -1
+    brackets = left = skeleton.encode().translate(_ROUND, _NO_BRACKETS)
+    for depth in range(MAX_DEPTH + 1):
+        if not left:
+            return depth
+        left = left.replace(b"()", b"")  # takes the innermost level away
+    depth = deepest = 0  # too deep, or what is opened is not what is closed
+    for bracket in brackets:
+        depth += 1 if bracket == _ROUND[ord("[")] else -1
         deepest = max(deepest, depth)
     return deepest

@@ -7,7 +7,7 @@ objects verified, manifest read back, entry created and read back, tracker told.
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -22,7 +22,9 @@ from replicate.logbook import read_small
 from replicate.logwriter import LogWriter
 from replicate.manifest import MAX_GENERATION_BYTES, MAX_MANIFEST_BYTES, GenerationRecord, Manifest, ManifestObject
 from replicate.origins import Origin, SourceDamage
-from replicate.plan import Choice, Decision, LocalFact, ObjectPlan, plan_generations, plan_upload
+from replicate.plan import Choice, Decision, LocalFact, ObjectPlan, UploadPlan, plan_generations, plan_upload
+from replicate.reuse import Begun, reusing
+from replicate.stock import StockTaker
 from replicate.terms import Descent, Standing
 from replicate.tracker import PlannedUpload
 from replicate.upload import Progress, Uploader
@@ -77,7 +79,10 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """One generation that is now provably on the tier."""
+    """One generation that is now provably on the tier.
+
+    ``copied_bytes`` of its ``total_bytes`` stood there already, and were copied inside the store.
+    """
 
     generation: GenerationId
     outcome: Outcome
@@ -85,6 +90,7 @@ class Committed:
     total_bytes: int
     objects: int
     verified_by: tuple[str, ...]
+    copied_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,22 +126,30 @@ class Replication:
     """Replicates one run to one tier; keeps the log view between passes so that idling asks nothing.
 
     ``unwanted`` names, of what would go up, what retention would take back at once;
-    ``after_commit`` is called after each commit and must not raise.
+    ``after_commit`` is called after each commit and must not raise.  ``reuse``: what stands on the
+    tier already is copied there, as ``stock`` finds it.
     """
 
     log: LogWriter
     stop: threading.Event
-    connections: int = 4
+    connections: int = 8
     part_size: int | None = None
     replicate_every: int | None = None
     backlog: int | None = None
+    reuse: bool = True
     events: Events = field(default_factory=Events)
     unwanted: Callable[[LogState | None, Sequence[LocalFact]], Mapping[GenerationId, str]] = lambda _state, _facts: {}
     after_commit: Callable[[Descent], None] = lambda _descent: None
+    stock: StockTaker = field(init=False)
     _digested: dict[Key, ObjectPlan] = field(default_factory=dict)
     _hurried: threading.Event = field(default_factory=threading.Event)
     _set_aside: threading.Event = field(default_factory=threading.Event)
     _sending: GenerationId | None = None
+
+    def __post_init__(self) -> None:
+        self.stock = StockTaker(
+            tier=self.log.tier, remote=self.log.remote, enabled=self.reuse, on_note=self.events.on_note
+        )
 
     def hurry(self, sources: Sequence[Source]) -> None:
         """Let the newest go first from now on, since little time is left; for other threads than that of the pass.
@@ -232,7 +246,7 @@ class Replication:
         with source.lease():
             planned, resumed = self._planned(source)
             prefix = self.log.remote.prefix(planned.generation, planned.term, planned.nonce)
-            plan = plan_upload(source.record, prefix, self.log.tier.capabilities, part_size=planned.part_size)
+            plan = self._upload_plan(source.record, planned, prefix, resumed=resumed)
             self.events.on_start(self.log.name, planned.generation, plan.total_bytes)
             uploader = Uploader(
                 self.log.tier,
@@ -251,9 +265,23 @@ class Replication:
             if hurt is not None:
                 self._take_back(descent, planned.generation, hurt)
             committed = self._commit(descent, source, planned, manifest)
+            self.stock.keep(canonical.sha256(manifest), source.record, objects)
+            committed = replace(committed, copied_bytes=uploader.copied_bytes)
             self._digested.clear()
             self.events.on_commit(self.log.name, committed)
             return committed
+
+    def _upload_plan(
+        self, record: GenerationRecord, planned: PlannedUpload, prefix: str, *, resumed: bool
+    ) -> UploadPlan:
+        """Plan from the record alone, and then name what stands on the tier by the log as it was just read."""
+        can, tracker = self.log.tier.capabilities, self.log.tracker
+        plan = plan_upload(record, prefix, can, part_size=planned.part_size)
+        begun = None
+        if resumed:
+            where = (self.log.name, planned.generation)
+            begun = Begun(in_parts=tracker.begun_in_parts(*where), verified=tracker.verified(*where))
+        return reusing(plan, self.stock.take(self.log.state, record), can, begun, self.stock.least)
 
     def _planned(self, source: Source) -> tuple[PlannedUpload, bool]:
         """Resume the journalled plan of this term, or journal a new one; nothing remote happens before that."""

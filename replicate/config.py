@@ -10,11 +10,13 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from replicate.digests import default_workers
 from replicate.errors import ConfigInvalid
 from replicate.layout import LocalRun, RemoteRun, RunName, run_name
 from replicate.signing.remembered import last_seen
 from replicate.signing.trust import find_signer, load_trust
 from replicate.tomltext import parse_toml
+from tiers.timetable import EXAMPLE, SLOWEST, BadTimetable, parse_timetable
 
 FILE_NAME = "ckptier.toml"
 MIB = 1024 * 1024
@@ -36,10 +38,12 @@ class TierConfig(Section):
 
     ``rates`` names a rate card, relative to the file, and ``rates_tier`` the tier on it.  ``zone`` and
     ``network_path`` are words of the card's transfers; ``provisioned_bytes`` is a volume's size.  ``bandwidth`` is in
-    bytes a second, for each direction.  ``timeout_seconds`` bounds the time without any progress, ``deadline_seconds``
+    bytes a second, for each direction, or a timetable of such ("08:00,10M 19:00,off") by the clock of ``timezone``, an
+    IANA name; UTC where none is given.  ``timeout_seconds`` bounds the time without any progress, ``deadline_seconds``
     one whole request.  ``ca_bundle`` is a file of certificates, relative to the file.  ``options`` are those of an
-    fsspec filesystem, ``mode`` says what a volume can do.  ``keep_last`` and ``min_generations`` count generations,
-    ``keep_every`` updates; ``retire_delay_seconds`` pass between retiring one and deleting it.
+    fsspec filesystem, ``mode`` says what a volume can do, ``data_path`` who moves the bodies of S3.
+    ``keep_last`` and ``min_generations`` count generations, ``keep_every`` updates; ``retire_delay_seconds`` pass
+    between retiring one and deleting it.
     """
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9._-]{0,62}$")]
@@ -59,17 +63,20 @@ class TierConfig(Section):
     network_path: Annotated[str, Field(min_length=1)] | None = None
     provisioned_bytes: Annotated[int, Field(ge=1)] | None = None
     part_size: Annotated[int, Field(ge=5 * MIB, le=5 * 1024 * MIB)] | None = None
-    connections: Annotated[int, Field(ge=1, le=64)] = 4
+    connections: Annotated[int, Field(ge=1, le=64)] = 8
     accept_advisory: bool = False
     storage_class: Annotated[str, Field(pattern=r"^[A-Z][A-Z0-9_]{0,63}$")] | None = None
     encryption: Literal["sse-s3", "sse-kms"] | None = None
     kms_key: Annotated[str, Field(min_length=1, max_length=2048)] | None = None
-    bandwidth: Annotated[int, Field(ge=64 * 1024)] | None = None
+    reuse: bool = True
+    bandwidth: int | str | None = None
+    timezone: Annotated[str, Field(min_length=1)] | None = None
     ca_bundle: Annotated[str, Field(min_length=1)] | None = None
     timeout_seconds: Annotated[float, Field(ge=5, le=3600)] | None = None
     deadline_seconds: Annotated[float, Field(ge=5, le=7 * 86400)] | None = None
     options: dict[str, str | int | bool] = Field(default_factory=dict)
     mode: Literal["auto", "rename", "direct", "modal"] | None = None
+    data_path: Literal["auto", "sdk"] | None = None
 
     @field_validator("url", "endpoint_url")
     @classmethod
@@ -79,6 +86,14 @@ class TierConfig(Section):
         if at and not (scheme in _WITH_USER and _USER.fullmatch(user)):
             raise ValueError("holds credentials: leave them to the environment or the SDK's own files")
         return url
+
+    @field_validator("bandwidth", mode="before")
+    @classmethod
+    def _bandwidth_is_a_limit(cls, bandwidth: Any) -> Any:
+        """Refuse anything else in one sentence; a timetable is read where its zone is known too."""
+        if bandwidth is None or isinstance(bandwidth, str) or (type(bandwidth) is int and bandwidth >= SLOWEST):
+            return bandwidth
+        raise ValueError(f"is neither bytes a second, {SLOWEST} at least, nor a timetable such as {EXAMPLE}")
 
     @field_validator("url")
     @classmethod
@@ -91,9 +106,20 @@ class TierConfig(Section):
     def _keys_go_together(self) -> Self:
         if self.kms_key is not None and self.encryption != "sse-kms":
             raise ValueError('kms_key means nothing without encryption = "sse-kms"')
+        if self.timezone is not None and not isinstance(self.bandwidth, str):
+            raise ValueError("timezone means nothing without a timetable in bandwidth")
+        if isinstance(self.bandwidth, str):
+            _check_timetable(self.bandwidth, self.timezone or "UTC")
         if (self.deadline_seconds or math.inf) < (self.timeout_seconds or 0.0):
             raise ValueError("deadline_seconds is shorter than timeout_seconds")
         return self
+
+
+def _check_timetable(text: str, zone: str) -> None:
+    try:
+        parse_timetable(text, zone)
+    except BadTimetable as error:
+        raise ValueError(f"bandwidth: {error}") from error
 
 
 class RehearseConfig(Section):
@@ -131,7 +157,10 @@ class SigningConfig(Section):
 
 
 class Config(Section):
-    """The whole configuration.  ``zone`` is where this machine is; ``source`` is the file it came from."""
+    """The whole configuration.  ``zone`` is where this machine is; ``source`` is the file it came from.
+
+    ``nice``, ``io_priority`` and ``cpu_share`` (of the CPUs that the process may use) bound the daemon.
+    """
 
     run: RunName
     store: str
@@ -141,7 +170,10 @@ class Config(Section):
     local_headroom: bool = True
     state_dir: str | None = None
     backlog: Annotated[int, Field(ge=1)] = 8
-    hash_workers: Annotated[int, Field(ge=1, le=64)] = 2
+    hash_workers: Annotated[int, Field(ge=1, le=64)] = Field(default_factory=default_workers)
+    nice: Annotated[int, Field(ge=0, le=19)] = 10
+    io_priority: Literal["idle", "low", "normal"] = "low"
+    cpu_share: Annotated[float, Field(gt=0, le=1)] | None = None
     poll_seconds: Annotated[float, Field(gt=0, le=3600)] = 5.0
     drain_seconds: Annotated[float, Field(ge=0, le=3600)] = 30.0
     zone: Annotated[str, Field(min_length=1)] | None = None

@@ -33,7 +33,9 @@ from replicate.origins import SourceDamage
 from replicate.plan import Choice, Decision, LocalFact, UploadPlan, plan_upload
 from replicate.relay import TierFiles, fetched_twice
 from replicate.requests import NONCE
+from replicate.reuse import reusing
 from replicate.session import Prepared, Session
+from replicate.stock import StockTaker
 from replicate.terms import COPYING, decide_visiting_term
 from replicate.upload import Draining
 from replicate.verify import Finding, look_at, read_manifest
@@ -144,7 +146,8 @@ class Copying:
             view = Logbook(source, self._remote).read(thorough=True)
             target_view = Logbook(target, self._remote).read()
             plan = plan_copy(self._request, view, target_view, read_lineage(self._config.local))
-            planned = [self._planned(one, target) for one in self._sources(source, view, plan)]
+            stock = StockTaker(tier=target, remote=self._remote, enabled=self._settings.reuse)
+            planned = [self._planned(one, stock, target_view) for one in self._sources(source, view, plan)]
             return self._report(planned + self._already(target, target_view, plan), view, dry_run=True)
 
     def run(self, events: Events | None = None) -> CopyReport:
@@ -198,14 +201,16 @@ class Copying:
             for commit in plan.missing
         ]
 
-    def _planned(self, source: CopySource, target: Tier) -> Copied:
+    def _planned(self, source: CopySource, stock: StockTaker, view: LogView) -> Copied:
+        can = stock.tier.capabilities
         with source.lease():
             try:
                 record = source.record
             except SourceDamage as error:
                 return _copied(source.commit, CopyOutcome.SOURCE_DAMAGED, reason=error.message)
             prefix = self._remote.prefix(record.generation, 1, NONCE)
-            upload = plan_upload(record, prefix, target.capabilities, part_size=self._settings.part_size)
+            upload = plan_upload(record, prefix, can, part_size=self._settings.part_size)
+            upload = reusing(upload, stock.take(view.state, record), can)
         reads = _reads(upload)
         return _copied(source.commit, CopyOutcome.WOULD_COPY, reads=reads, writes=upload.requests)
 
@@ -268,7 +273,10 @@ def _copied(commit: LiveCommit, outcome: CopyOutcome, *, reason: str = "", reads
 
 def _reads(plan: UploadPlan) -> int:
     """Return the requests that an undisturbed copy makes to the source for data."""
-    return sum(len(item.parts) + fetched_twice(item, checked=not plan.read_back) for item in plan.objects)
+    return sum(
+        sum(part.source is None for part in item.parts) + fetched_twice(item, checked=not plan.read_back)
+        for item in plan.objects
+    )
 
 
 def _outcomes(sources: Sequence[CopySource], report: PassReport) -> list[Copied]:

@@ -17,13 +17,16 @@ from dataclasses import dataclass, field
 from types import FrameType
 from typing import NoReturn
 
+from replicate.config import Config
 from replicate.errors import CkptierError, ExitCode, Fenced, LocalDisk, TrustFailure
 from replicate.keeper import Tended
 from replicate.outcomes import TierResult, combined_exit
+from replicate.priority import IoPriority, yield_to_others
 from replicate.session import Prepared, Session
 from replicate.statusboard import Phase
 from replicate.watching import StoreWatcher, Wake, fingerprint
 from tiers.clock import Clock
+from tiers.cpu_share import CpuShare
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +43,15 @@ _DISK = "check the disk and mount of the store; the generations sealed before ar
 def pause_after(failures: int) -> float:
     """Return how long to leave a tier alone after so many failures in a row, in seconds."""
     return min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** max(0, failures - 1))
+
+
+def beside_training(config: Config, clock: Clock, stop: threading.Event) -> CpuShare | None:
+    """Let this thread and what it starts yield to training; returns its share of the CPU, None for no bound."""
+    yielded = yield_to_others(config.nice, IoPriority(config.io_priority))
+    _log.info("yields to training: nice %d, io_priority %s", yielded.nice, yielded.io)
+    for missed in yielded.missed:
+        _log.info("%s; going on without it", missed)
+    return None if config.cpu_share is None else CpuShare(config.cpu_share, clock, stop)
 
 
 @dataclass(slots=True)
@@ -72,8 +84,9 @@ class Signals:
 class Daemon:
     """The running loop over one session."""
 
-    def __init__(self, session: Session, signals: Signals, clock: Clock) -> None:
+    def __init__(self, session: Session, signals: Signals, clock: Clock, share: CpuShare | None = None) -> None:
         self._session = session
+        self._share = share
         self._signals = signals
         self._clock = clock
         self._changed = threading.Condition()
@@ -205,6 +218,8 @@ class Daemon:
     def _drain(self, threads: list[threading.Thread]) -> bool:
         """Let the tiers finish what is sealed, within the deadline; then stop them at their next request."""
         deadline = self._clock.monotonic() + self._session.config.drain_seconds
+        if self._share is not None:
+            self._share.lift()  # training has ended, or the machine is about to
         self._session.board.enter(Phase.DRAINING)
         self._look()
         with self._changed:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from replicate.checking import CheckReport, Finding, check_apart, check_store, check_tier, check_transport, failed
 from replicate.commit import Events
 from replicate.config import TierConfig
-from replicate.daemon import Daemon, Signals
+from replicate.daemon import Daemon, Signals, beside_training
 from replicate.errors import (
     CkptierError,
     ConfigInvalid,
@@ -29,16 +29,17 @@ from replicate.generation.store import RunStore
 from replicate.layout import GenerationId
 from replicate.log import LogView
 from replicate.looking import Looking
-from replicate.opening import default_opener
+from replicate.opening import default_opener, near_of, volumes_of
 from replicate.outcomes import ReplicateReport
 from replicate.preview import Price as UploadPrice
 from replicate.preview import TierPreview, preview_tier
 from replicate.priced import Priced
 from replicate.requests import Sending
-from replicate.restore import RestoreOptions, RestoreReport, RestoreRequest, restore
+from replicate.restore import RestoreOptions, RestoreReport, RestoreRequest, restore, workers_for
 from replicate.scrubbing import Scrubbed, ScrubRequest, scrub
 from replicate.session import Session
 from replicate.verify import Share, VerifyReport
+from tiers.cpu_share import CpuShare
 from tiers.errors import TierError
 
 if TYPE_CHECKING:
@@ -87,10 +88,14 @@ class Replicator(Looking):
             )
 
     def replicate_forever(self, events: Events | None = None, *, prune: bool = True) -> ExitCode:
-        """Replicate beside training until a signal; returns what the process should exit with."""
-        signals = Signals()
-        with self._session(events, prune=prune) as session, signals.installed():
-            return Daemon(session, signals, self.clock).run()
+        """Replicate beside training until a signal; returns what the process should exit with.
+
+        Lowers the priority of the calling thread for good, and so of all that it starts.
+        """
+        signals, stop = Signals(), threading.Event()
+        share = beside_training(self.config, self.clock, stop)
+        with self._session(events, prune=prune, stop=stop, share=share) as session, signals.installed():
+            return Daemon(session, signals, self.clock, share).run()
 
     def preview(self) -> tuple[TierPreview, ...]:
         """Say what ``replicate`` would do now, from the tiers' logs, changing nothing anywhere.
@@ -102,6 +107,7 @@ class Replicator(Looking):
 
     def _preview(self, settings: TierConfig, local: tuple[LocalGeneration, ...]) -> TierPreview:
         from replicate.keeper import unwanted_by  # noqa: PLC0415 - as for `copy`
+        from replicate.storekeeping import hurt_copies  # noqa: PLC0415
 
         try:
             with self._tiers([settings]) as (tier,):
@@ -114,6 +120,7 @@ class Replicator(Looking):
                     self.config.backlog,
                     price,
                     unwanted_by(self.config, settings),
+                    lambda state: hurt_copies(self.config.local, settings.name, state.live),
                 )
         except ConfigInvalid:
             raise
@@ -152,7 +159,11 @@ class Replicator(Looking):
     def restore(
         self, request: RestoreRequest, *, dry_run: bool = False, options: RestoreOptions | None = None
     ) -> RestoreReport:
-        """Restore the newest provable generation, or the one named; see replicate.restore."""
+        """Restore the newest provable generation, or the one named; see replicate.restore.  Volumes are read first."""
+        request = replace(request, near=request.near | near_of(self.config.tier))
+        if options is None:
+            workers = workers_for([tier.connections for tier in self.config.tier], spread=request.spread)
+            options = RestoreOptions(workers=workers, volumes=volumes_of(self.config.tier))
         if request.to is None and request.generation is None and not dry_run:
             self._seal_staged()
         with self._tiers(self.config.tier) as tiers:
@@ -160,7 +171,7 @@ class Replicator(Looking):
                 from replicate.costing.restoring import restore_price  # noqa: PLC0415 - only where money is shown
 
                 price = restore_price(self.config, request, tiers, self.clock.now())
-                options = replace(options or RestoreOptions(), price=price)
+                options = replace(options, price=price)
             return restore(
                 request, tiers, self.config.local, self.clock, remote=self._remote, options=options, dry_run=dry_run
             )
@@ -213,6 +224,20 @@ class Replicator(Looking):
                 findings.append(failed(settings.name, "opens", error))
         return CheckReport(run=self.config.run, findings=tuple(findings), probes=tuple(probes))
 
-    def _session(self, events: Events | None, *, prune: bool) -> Session:
-        stop = threading.Event()  # closing sets it, and the next session must not begin stopped
-        return Session(self.config, clock=self.clock, stop=stop, opener=self._opener, events=events, prune=prune)
+    def _session(
+        self,
+        events: Events | None,
+        *,
+        prune: bool,
+        stop: threading.Event | None = None,
+        share: CpuShare | None = None,
+    ) -> Session:
+        return Session(
+            self.config,
+            clock=self.clock,
+            stop=stop or threading.Event(),  # closing sets it, and the next session must not begin stopped
+            opener=self._opener,
+            events=events,
+            prune=prune,
+            leave=share.take if share is not None else None,
+        )

@@ -83,15 +83,33 @@ def journal_mode_for(folder: Path, mounts: str) -> Journal:
     return Journal.ROLLBACK if kind.partition(".")[0] in NETWORK_FILESYSTEMS else Journal.WAL
 
 
+class Lasting(StrEnum):
+    """What a transaction outlives: the process always; the machine ``NOW``, or within ``SOON_SECONDS``."""
+
+    NOW = "now"
+    SOON = "soon"
+
+
+SOON_SECONDS = 1.0
+"""How long a transaction that need not be durable at once may wait for the fsync of another."""
+
+
 class JournalFile:
-    """The open file.  Safe from several threads; every change is one durable transaction."""
+    """The open file.  Safe from several threads; every change is one transaction."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
         self._connection = connection
         self._lock = threading.RLock()
         self._clock = clock
+        self._wal = connection.execute("PRAGMA journal_mode").fetchone() == (Journal.WAL,)
+        self._flushed = clock.monotonic()
         self.path = path
         self.rebuilt_from: Path | None = None
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of what works with this journal."""
+        return self._clock
 
     @classmethod
     def open(cls, folder: Path, clock: Clock) -> Self:
@@ -120,11 +138,14 @@ class JournalFile:
             self._connection.close()
 
     @contextmanager
-    def _change(self, what: str) -> Iterator[sqlite3.Connection]:
-        """One transaction: durable when the block ends, undone when it raises."""
+    def _change(self, what: str, lasting: Lasting = Lasting.NOW) -> Iterator[sqlite3.Connection]:
+        """One transaction: kept when the block ends (durable, but where ``lasting`` says soon), undone when it raises.
+
+        Each durable one makes those before it durable too.
+        """
         with self._lock:
             try:
-                with effect(Effect.TRANSACTION, what), self._connection:
+                with effect(Effect.TRANSACTION, what), self._flushing(lasting), self._connection:
                     self._connection.execute("BEGIN IMMEDIATE")
                     yield self._connection
             except sqlite3.Error as error:
@@ -132,6 +153,20 @@ class JournalFile:
                     f"the tracker {self.path} cannot be written ({what}): {error}",
                     hint="free space on that file system; nothing that was acknowledged is lost",
                 ) from error
+
+    @contextmanager
+    def _flushing(self, lasting: Lasting) -> Iterator[None]:
+        """Leave out the fsync where it may come later: in a write-ahead log that loses the end, never the middle."""
+        now = self._clock.monotonic()
+        if lasting is Lasting.NOW or not self._wal or now - self._flushed >= SOON_SECONDS:
+            yield
+            self._flushed = now
+            return
+        self._connection.execute("PRAGMA synchronous=NORMAL")
+        try:
+            yield
+        finally:
+            self._connection.execute("PRAGMA synchronous=FULL")
 
     def _rows(self, query: str, *values: object) -> list[tuple[object, ...]]:
         with self._lock:

@@ -150,6 +150,7 @@ class Keeper:
         )
         self._tiers[settings.name] = _Kept(pruner, replication)
         replication.unwanted = unwanted_by(self.config, settings)
+        replication.stock.hurt = lambda state: hurt_copies(self.config.local, settings.name, state.live)
         replication.after_commit = lambda descent: self._after_commit(settings.name, descent)
 
     def pruner(self, name: str) -> Pruner:

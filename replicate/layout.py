@@ -8,6 +8,7 @@ import hashlib
 import re
 import secrets
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import NewType, Self
 
@@ -35,6 +36,7 @@ _GENERATION = re.compile(r"a(\d{4,9})-g(\d{6,12})-u(\d{12,18})-([0-9a-f]{8})")
 _PREFIX = re.compile(r"([^/]+)\.t(\d{1,15})-([0-9A-Za-z]{1,64})/")
 _LOG_KEY = re.compile(r"(\d{12})\.json")
 _PLAIN = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._-")
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9._/-]*")
 _MAX_ENCODED_NAME = 200
 _MAX_ENCODED_PATH = 700
 """Leaves room in the 1,024 bytes of a key for our own prefix (at most 180) and the tier's."""
@@ -60,18 +62,25 @@ class GenerationId:
     digest8: str
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str) -> "GenerationId":
         """Read an id; raises UsageError for anything else."""
-        match = _GENERATION.fullmatch(text)
-        if match is None or str(cls(int(match[1]), int(match[2]), int(match[3]), match[4])) != text:
-            raise UsageError(
-                f"{text[:80]!r} is not a generation id",
-                hint="ids look like a0002-g000006-u000000000220-1f3a9c2e; `ckptier list` shows them",
-            )
-        return cls(int(match[1]), int(match[2]), int(match[3]), match[4])
+        return _parsed(text)
 
     def __str__(self) -> str:
         return f"a{self.attempt:04d}-g{self.sequence:06d}-u{self.next_update:012d}-{self.digest8}"
+
+
+@lru_cache(maxsize=32_768)
+def _parsed(text: str) -> GenerationId:
+    """Parse an id once: a long log names each of its generations in many places."""
+    match = _GENERATION.fullmatch(text)
+    found = GenerationId(int(match[1]), int(match[2]), int(match[3]), match[4]) if match else None
+    if found is None or str(found) != text:
+        raise UsageError(
+            f"{text[:80]!r} is not a generation id",
+            hint="ids look like a0002-g000006-u000000000220-1f3a9c2e; `ckptier list` shows them",
+        )
+    return found
 
 
 def new_nonce() -> str:
@@ -85,6 +94,8 @@ def encode_path(path: str) -> str:
     A name or a whole path that gets too long becomes ``~`` and its SHA-256; the two cannot
     meet, since a path that long has a slash and a name has none.
     """
+    if len(path) <= _MAX_ENCODED_NAME and _PLAIN_PATH.fullmatch(path):
+        return path
     encoded = "/".join(map(_encode_name, path.split("/")))
     return encoded if len(encoded) <= _MAX_ENCODED_PATH else _digest_name(path)
 

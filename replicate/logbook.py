@@ -236,11 +236,12 @@ class Logbook:
         if base in given_up:
             return None
         try:
-            entry, _ = self.entry(base)
+            entry, data = self.entry(base)
         except (ObjectNotFound, IntegrityFailure):
             return None
+        self._digests[base] = canonical.sha256(data)
         view = LogView(state=entry.state, next_slot=base, last_sha256=entry.prev, first_slot=base, given_up=given_up)
-        view = self._follow(view)
+        view = self._follow(view.extended(entry, data))
         # Where the next entry does not follow it, its state may be that of another history: an earlier one tells.
         return None if any(one.slot == base + 1 for one in view.damaged) else view
 
@@ -310,7 +311,8 @@ class Logbook:
 
     def _past_gaps(self, view: LogView, listed: list[int]) -> LogView:
         """Step over slots that are missing below one that exists: entries are never deleted, so that is damage."""
-        while view.next_slot <= max(listed, default=-1):
+        last = listed[-1] if listed else -1
+        while view.next_slot <= last:
             there = listed[bisect_left(listed, view.next_slot)]
             if there - view.next_slot + len(view.damaged) > MAX_LOST:
                 raise self._endless(f"slot {there} is there, and {there - view.next_slot} before it are not")

@@ -3,12 +3,12 @@
 The tracker is told what the log says, after it was read, and never more.
 """
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
 
 from replicate.errors import Fenced, IntegrityFailure, TrustFailure
 from replicate.layout import MAX_TERM, GenerationId
-from replicate.log import Claim, LogState, LogView
+from replicate.log import Claim, LiveCommit, LogState, LogView
 from replicate.logappender import MAX_SLOT_RACES, LogAppender
 from replicate.logbook import RolledBack, check_related
 from replicate.signing.anchor import Anchor
@@ -155,30 +155,30 @@ class LogWriter(LogAppender):
     def reconcile(self) -> None:
         """Make the tracker say what the log says, never more."""
         view = self._view()
-        known = {item.generation: item for item in self.tracker.completed(self.name)}
-        live = {commit.id: commit for commit in view.live}
+        known = self.tracker.completed_by_name(self.name)
+        live: Mapping[str, LiveCommit] = view.state.by_name if view.state else {}
         fresh = [
             Completed(
-                generation=generation,
+                generation=commit.id,
                 slot=commit.slot,
                 manifest_sha256=commit.manifest_sha256,
                 total_bytes=commit.total_bytes,
                 at=commit.at,
             )
-            for generation, commit in live.items()
-            if generation not in known or known[generation].slot != commit.slot
+            for name, commit in live.items()
+            if name not in known or known[name].slot != commit.slot
         ]
         self._refuse_clone(view, known)
-        gone = [generation for generation in known if generation not in live]
+        gone = sorted(known.keys() - live.keys())
         if gone:
-            self.tracker.uncomplete(self.name, gone)
+            self.tracker.uncomplete(self.name, [GenerationId.parse(name) for name in gone])
         if view.damaged and not view.damaged[-1].trusted and view.damaged[-1].slot == view.next_slot - 1:
             return  # what nobody vouches for is not remembered, or it could make the true log look shorter
         seen = Seen(slot=view.next_slot - 1, sha256=view.last_sha256)
         if view.next_slot and (fresh or self.tracker.seen(self.name) != seen):
             self.tracker.complete(self.name, fresh, seen)
 
-    def _refuse_clone(self, view: LogView, known: Container[GenerationId]) -> None:
+    def _refuse_clone(self, view: LogView, known: Container[str]) -> None:
         """Stay out where somebody else commits under our very claim: this disk, with its tracker, was copied.
 
         Own commits are in the tracker: as completed, after a kill as planned, or as gone where the log could
@@ -191,10 +191,14 @@ class LogWriter(LogAppender):
             self.remote.manifest(self.remote.prefix(planned.generation, planned.term, planned.nonce))
             for planned in self.tracker.planned(self.name)
         }
-        unknown = [one for one in view.live if one.term == held.term and one.id not in known]
-        back = self.tracker.was_completed(self.name) if unknown else frozenset()
-        for commit in unknown:
-            if commit.id not in back and commit.manifest_key not in ours:
+        strange = [
+            one
+            for one in state.live
+            if one.term == held.term and one.generation not in known and one.manifest_key not in ours
+        ]
+        back = self.tracker.was_completed(self.name) if strange else frozenset()
+        for commit in strange:
+            if commit.id not in back:
                 reason = f"{commit.generation} was committed under our term by another process: is this disk a copy?"
                 self.refuse(TermDecision(standing=Standing.FENCED, reason=reason, same_attempt=True))
 

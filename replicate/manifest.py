@@ -7,6 +7,7 @@ the bounds below, because a bucket is not a trusted place.
 """
 
 import hashlib
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -23,6 +24,8 @@ FORMAT = 1
 MAX_GENERATION_BYTES = 64 * 1024 * 1024
 MAX_MANIFEST_BYTES = 128 * 1024 * 1024
 MAX_FILES = 1_000_000
+_OBJECT_BYTES = 400
+"""What a manifest says of one object at most, but for its path and its key: that is up to three times as long."""
 
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Count = Annotated[int, Field(ge=0, lt=2**53)]
@@ -129,8 +132,19 @@ class GenerationRecord(Record):
         return sum(file.size for file in self.files)
 
     def encode(self) -> bytes:
-        """Return the bytes of ``generation.json``."""
-        return canonical.dump(self.model_dump(mode="json")) + b"\n"
+        """Return the bytes of ``generation.json``.
+
+        Raises UsageError where they, or the manifest that a tier will need, would be larger than any reader takes.
+        """
+        data = canonical.dump(self.model_dump(mode="json")) + b"\n"
+        described = len(data) + sum(_OBJECT_BYTES + 4 * len(file.path.encode()) for file in self.files)
+        if len(data) > MAX_GENERATION_BYTES or described > MAX_MANIFEST_BYTES:
+            raise UsageError(
+                f"{len(self.files)} files are too many for one generation: describing them takes {len(data)} bytes "
+                f"(at most {MAX_GENERATION_BYTES}), and up to {described} on a tier (at most {MAX_MANIFEST_BYTES})",
+                hint="pack what is small into fewer files (a tar, larger shards), or shorten the paths",
+            )
+        return data
 
 
 class ManifestObject(Record):
@@ -162,14 +176,21 @@ class Manifest(Record):
     objects: Annotated[tuple[ManifestObject, ...], Field(max_length=MAX_FILES, strict=False)]
     written_at: Text
 
-    @property
+    @cached_property
     def generation_bytes(self) -> bytes:
         """The exact bytes of the sealed ``generation.json``."""
         return canonical.dump(self.generation) + b"\n"
 
     def record(self) -> GenerationRecord:
         """Return the generation's own document, checked."""
-        return parse_generation(self.generation_bytes)
+        return self._record
+
+    @cached_property
+    def _record(self) -> GenerationRecord:
+        """The document, checked once: with 100,000 files that takes seconds."""
+        if len(self.generation_bytes) > MAX_GENERATION_BYTES:
+            raise IntegrityFailure(f"generation.json has more than the {MAX_GENERATION_BYTES} bytes that one may have")
+        return check(GenerationRecord, self.generation, what="generation.json")
 
     @model_validator(mode="after")
     def _binds(self) -> Self:
@@ -213,7 +234,11 @@ def parse_manifest(data: bytes) -> Manifest:
 
 def parse(kind: type[T], data: bytes, *, what: str, max_bytes: int) -> T:
     """Read any of our documents: bounded, versioned, then checked field by field."""
-    document = canonical.load(data, what=what, max_bytes=max_bytes)
+    return check(kind, canonical.load(data, what=what, max_bytes=max_bytes), what=what)
+
+
+def check(kind: type[T], document: dict[str, Any], *, what: str) -> T:
+    """Check a document that was decoded, field by field; raises as ``parse`` does."""
     check_format(document, what)
     try:
         return kind.model_validate(document)

@@ -2,8 +2,10 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 from replicate.config import Config, TierConfig
 from replicate.errors import CapabilityMissing, ConfigInvalid, from_tier_error
@@ -41,6 +43,15 @@ def probed_opener(config: Config, opener: Opener) -> Opener:
     return opened
 
 
+def sharing_opener(opener: Opener, leave: Callable[[], bool]) -> Opener:
+    """Return an opener of tiers that ask for leave before each piece of a body: the process's share of the CPU."""
+
+    def opened(spec: TierSpec, clock: Clock, meter: Meter, stop: threading.Event) -> Tier:
+        return opener(replace(spec, leave=leave), clock, meter, stop)
+
+    return opened
+
+
 def tier_spec(config: TierConfig) -> TierSpec:
     """Return what opening a configured tier needs."""
     return TierSpec(
@@ -55,13 +66,26 @@ def tier_spec(config: TierConfig) -> TierSpec:
         encryption=config.encryption,
         kms_key=config.kms_key,
         bandwidth=config.bandwidth,
+        timezone=config.timezone or "UTC",
         ca_bundle=config.ca_bundle,
         timeout_seconds=config.timeout_seconds,
         deadline_seconds=config.deadline_seconds,
         options=config.options,
         mode=config.mode,
+        data_path=config.data_path,
         bulk_keys=BULK_KEYS,
     )
+
+
+def near_of(tiers: Sequence[TierConfig]) -> frozenset[str]:
+    """Return the names of the tiers that are read without a network."""
+    return frozenset(tier.name for tier in tiers if urlsplit(tier.url).scheme in ("file", "memory"))
+
+
+def volumes_of(tiers: Sequence[TierConfig]) -> dict[str, Path]:
+    """Return the folders of the tiers that are folders on this machine, by the tiers' names."""
+    parts = {tier.name: urlsplit(tier.url) for tier in tiers}
+    return {name: Path(unquote(url.path)) for name, url in parts.items() if url.scheme == "file"}
 
 
 def open_configured(settings: TierConfig, opener: Opener, clock: Clock, meter: Meter, stop: threading.Event) -> Tier:

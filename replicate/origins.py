@@ -6,16 +6,17 @@ hands out is what was sealed, or SourceDamage says which file is not.
 """
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO, Protocol, cast
 
 from replicate.digests import BLOCK, CountedSha256, digest_range, leaf_ranges
 from replicate.errors import IntegrityFailure
 from replicate.manifest import SealedFile
 from replicate.plan import ObjectPlan, PartPlan
-from tiers.bodies import Body, FileSlice
+from tiers.bodies import Body, FileSlice, SliceReader
+from tiers.footprint import Footprint, Footprints
 
 
 class SourceDamage(IntegrityFailure):
@@ -74,12 +75,17 @@ class Origin(Protocol):
         """Raise SourceDamage where the file is not what was sealed; it is read only where ``force`` says so."""
         ...
 
+    def spare(self, file: SealedFile, part: PartPlan | None = None) -> None:
+        """Let go of what was kept at hand of a file, or of one part: it has arrived, and is not read again soon."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class LocalFiles:
-    """The files of a generation in the store."""
+    """The files of a generation in the store; ``spare`` lets go of what reading them brought into the page cache."""
 
     folder: Path
+    footprints: Footprints = field(default_factory=Footprints, compare=False, repr=False)
 
     @property
     def place(self) -> str:
@@ -99,8 +105,10 @@ class LocalFiles:
 
     def body(self, file: SealedFile, part: PartPlan) -> AbstractContextManager[Body]:
         """Return a slice of the file; nothing is read before it is sent."""
+        footprint = self.footprints.of(file.path, file.size)
+        path = self.folder / file.path
         return nullcontext(
-            FileSlice(path=self.folder / file.path, start=part.start, size=part.size, sha256=part.sha256)
+            FileSlice(path=path, start=part.start, size=part.size, sha256=part.sha256, footprint=footprint)
         )
 
     @contextmanager
@@ -116,8 +124,10 @@ class LocalFiles:
     @contextmanager
     def comparing(self, file: SealedFile) -> Iterator[Comparison]:
         """Compare byte by byte: hashing again would add nothing."""
-        with (self.folder / file.path).open("rb", buffering=0) as stream:
-            yield _SameBytes(stream, min(BLOCK, max(1, file.size)))
+        path = self.folder / file.path
+        with closing(SliceReader(path, 0, file.size, Footprint(file.size))) as stream:
+            yield _SameBytes(cast("BinaryIO", stream), min(BLOCK, max(1, file.size)))
+            stream.let_go()
 
     def digested(self, item: ObjectPlan, *, checked: bool) -> ObjectPlan:  # noqa: ARG002 - the leaves are looked at as well
         """Read the file once."""
@@ -133,6 +143,10 @@ class LocalFiles:
             raise LocalDamage(f"{path} cannot be read: {error}") from error
         if wrong:
             raise self.damaged(file.path)
+
+    def spare(self, file: SealedFile, part: PartPlan | None = None) -> None:
+        """Take out of the page cache what was not there before it was read to be sent."""
+        self.footprints.let_go(self.folder, file.path, (part.start, part.start + part.size) if part else None)
 
 
 class _SameBytes:

@@ -41,16 +41,17 @@ def check_paths(files: Iterable[str], directories: Iterable[str] = ()) -> None:
     """
     taken: dict[str, str] = {}
     parents: dict[str, str] = {}
+    folders: set[str] = set()
     for path in (*files, *directories):
         check_path(path)
         folded = fold(path)
         if folded in taken:
             raise UnsafePath(f"paths {taken[folded]!r} and {path!r} are the same, or differ in letter case only")
         taken[folded] = path
-        for end, folded_end in zip(_slashes(path), _slashes(folded), strict=True):  # a slash folds to itself, alone
-            parent = parents.setdefault(folded[:folded_end], path[:end])
-            if parent != path[:end]:
-                raise UnsafePath(f"directories {parent!r} and {path[:end]!r} differ in letter case or spelling only")
+        folder = path.rpartition("/")[0]
+        if folder not in folders:  # else what is above it was looked at with the first path there
+            folders.add(folder)
+            _add_parents(parents, path, folded)
         if len(parents) > MAX_FOLDERS:
             raise UnsafePath(f"there are more than {MAX_FOLDERS} directories", hint="pack what is in so many")
     for folded, parent in parents.items():
@@ -58,13 +59,22 @@ def check_paths(files: Iterable[str], directories: Iterable[str] = ()) -> None:
             raise UnsafePath(f"path {taken[folded]!r} is a file or an empty directory, and {parent!r} a directory")
 
 
+def _add_parents(parents: dict[str, str], path: str, folded: str) -> None:
+    for end, folded_end in zip(_slashes(path), _slashes(folded), strict=True):  # a slash folds to itself, alone
+        parent = parents.setdefault(folded[:folded_end], path[:end])
+        if parent != path[:end]:
+            raise UnsafePath(f"directories {parent!r} and {path[:end]!r} differ in letter case or spelling only")
+
+
 def fold(path: str) -> str:
     """Return what a case- and normalisation-insensitive file system would take ``path`` for."""
+    if path.isascii():
+        return path.lower()
     return unicodedata.normalize("NFC", unicodedata.normalize("NFD", path).casefold())
 
 
 def _slashes(path: str) -> list[int]:
-    return [index for index, letter in enumerate(path) if letter == "/"]
+    return [index for index, letter in enumerate(path) if letter == "/"] if "/" in path else []
 
 
 def _fault(path: str) -> str:
@@ -78,7 +88,10 @@ def _fault(path: str) -> str:
         (length > MAX_PATH_BYTES, f"is longer than {MAX_PATH_BYTES} bytes"),
         (path.startswith("/") or bool(_DRIVE.match(path)), "is absolute"),
         ("\\" in path, "contains a backslash"),
-        (any(unicodedata.category(letter) == "Cc" for letter in path), "contains a control character"),
+        (
+            not path.isprintable() and any(unicodedata.category(letter) == "Cc" for letter in path),
+            "contains a control character",
+        ),
         (len(names) > MAX_DEPTH, f"is more than {MAX_DEPTH} deep"),
     )
     fault = next((words for broken, words in rules if broken), "")

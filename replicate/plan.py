@@ -85,14 +85,24 @@ class UploadPlan:
 
     @property
     def total_bytes(self) -> int:
-        """Bytes of data to send."""
+        """Bytes of data, whether they are sent or copied."""
         return sum(item.file.size for item in self.objects)
+
+    @property
+    def copied_bytes(self) -> int:
+        """Those of them that are copied inside the store."""
+        return sum(part.size for item in self.objects for part in item.parts if part.source is not None)
+
+    @property
+    def sources(self) -> frozenset[Key]:
+        """The objects that are copied from; each is looked at once."""
+        return frozenset(part.source.key for item in self.objects for part in item.parts if part.source is not None)
 
     @property
     def requests(self) -> int:
         """Requests that an undisturbed upload makes for data (manifest and log come on top)."""
         sent = sum(1 if item.part_size == 0 else len(item.parts) + 2 for item in self.objects)
-        return sent + (len(self.objects) if self.read_back else 0)
+        return sent + len(self.sources) + (len(self.objects) if self.read_back else 0)
 
 
 def plan_upload(

@@ -54,6 +54,7 @@ class ProbeRecord(Record):
     checks_sha256: bool | None = None
     checks_payload_hash: bool | None = None
     copy_part: bool | None = None
+    copy_object: bool | None = None
     sorted_listing: bool | None = None
     outcomes: Annotated[tuple[RecordedOutcome, ...], Field(strict=False)] = ()
     contradictions: Annotated[tuple[str, ...], Field(strict=False)] = ()
@@ -67,6 +68,7 @@ class ProbeRecord(Record):
             checks_sha256=self.checks_sha256,
             checks_payload_hash=self.checks_payload_hash,
             copy_part=self.copy_part,
+            copy=self.copy_object,
             sorted_listing=self.sorted_listing,
         )
 
@@ -101,6 +103,7 @@ def write_record(config: Config, settings: TierConfig, report: ProbeReport, now:
         checks_sha256=report.facts.checks_sha256,
         checks_payload_hash=report.facts.checks_payload_hash,
         copy_part=report.facts.copy_part,
+        copy_object=report.facts.copy,
         sorted_listing=report.facts.sorted_listing,
         outcomes=tuple(
             RecordedOutcome(subject=one.subject, verdict=one.verdict, evidence=one.evidence) for one in report.outcomes

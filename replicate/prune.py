@@ -93,8 +93,9 @@ def plan_tier(
     starts = {**_starts_by_log(state), **starts}
     members = {member.id: member for member in (*coming, *live)}
     reasons = {one: list(why) for one, why in holds.items()}
+    pins, forks = (frozenset(state.pins), state.forks) if state else (frozenset(), ())
     for one in members:
-        reasons.setdefault(one, []).extend(_by_log(state, one))
+        reasons.setdefault(one, []).extend(_by_log(pins, forks, one))
     good = [member for one, member in members.items() if one not in hurt]
     plan = apply_policy(good, policy, starts=starts, holds=reasons)
     why = Reason(rule=Rule.HURT, text="its copy here was found hurt: it stays for `ckptier repair`, and does not count")
@@ -107,13 +108,13 @@ def _starts_by_log(state: LogState | None) -> dict[int, GenerationId]:
     return {number: start for number, start in found.items() if start is not None}
 
 
-def _by_log(state: LogState | None, generation: GenerationId) -> list[Reason]:
+def _by_log(pins: frozenset[str], forks: Sequence[int], generation: GenerationId) -> list[Reason]:
     """Return what in the log itself keeps a generation."""
     reasons = []
-    if state is not None and str(generation) in state.pins:
+    if pins and str(generation) in pins:
         reasons.append(Reason(rule=Rule.PINNED, text="pinned in the tier's log"))
-    if state is not None and state.forks:
-        words = f"attempt {state.forks[0]} stands in the log under two ids: nothing is decided for you"
+    if forks:
+        words = f"attempt {forks[0]} stands in the log under two ids: nothing is decided for you"
         reasons.append(Reason(rule=Rule.FORKED, text=words))
     return reasons
 

@@ -102,6 +102,9 @@ class TierFiles:
     def check(self, file: SealedFile, *, force: bool) -> None:
         """Do nothing: every byte that was handed out had been proved."""
 
+    def spare(self, file: SealedFile, part: PartPlan | None = None) -> None:
+        """Do nothing: a part is held only while it is sent."""
+
     def _fetch(self, file: SealedFile, part: PartPlan, sink: BinaryIO) -> None:
         """Bring a part, asking once more where what arrives is wrong: the transfer may be at fault."""
         try:

@@ -17,7 +17,7 @@ from replicate.layout import FOLD_EVERY, GenerationId
 from replicate.log import NO_ENTRY, Body, Claim, Commit, Entry, LogState
 from replicate.logappender import head_due
 from replicate.manifest import GenerationRecord, Manifest, ManifestObject, SealedFile
-from replicate.plan import ObjectPlan, UploadPlan
+from replicate.plan import ObjectPlan, PartPlan, UploadPlan
 from replicate.signing.lines import SIGNATURE_LINE_BYTES
 from replicate.verify import Share, Window
 from tiers.metered import OK
@@ -71,11 +71,16 @@ class LogPosition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sending:
-    """A generation that goes up.  ``held`` is None unless its upload is resumed; then by path."""
+    """A generation that goes up.  ``held`` is None unless its upload is resumed; then by path.
+
+    ``manifest_read`` is the size of the manifest that is read first, to learn what need not be
+    sent; 0 where none is, or this process has just written it.
+    """
 
     plan: UploadPlan
     record: GenerationRecord
     held: Mapping[str, Held] | None = None
+    manifest_read: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,10 +106,15 @@ class Stored:
 
 def data_requests(plan: UploadPlan, held: Mapping[str, Held] | None = None) -> Requests:
     """Return what sending and proving the objects asks for; ``plan.requests`` of them where nothing is held."""
+    known = {item.path: None if held is None else held.get(item.path, Held()) for item in plan.objects}
+    sources = {
+        part.source.key for item in plan.objects for part in _missing(item, known[item.path] or Held()) if part.source
+    }
     return Requests.of(
-        asked
-        for item in plan.objects
-        for asked in _object(item, None if held is None else held.get(item.path, Held()), read_back=plan.read_back)
+        [
+            Asked(verb="stat", count=len(sources)),
+            *(asked for item in plan.objects for asked in _object(item, known[item.path], read_back=plan.read_back)),
+        ]
     )
 
 
@@ -118,17 +128,24 @@ def _object(item: ObjectPlan, held: Held | None, *, read_back: bool) -> Iterator
         yield proof
 
 
+def _missing(item: ObjectPlan, held: Held) -> tuple[PartPlan, ...]:
+    return () if held.complete else tuple(part for part in item.parts if part.number not in held.accepted)
+
+
 def _sent(item: ObjectPlan, held: Held) -> Iterator[Asked]:
     if not item.part_size:
-        yield Asked(verb="put", up=item.file.size)
+        copied = item.parts[0].source is not None
+        yield Asked(verb="copy") if copied else Asked(verb="put", up=item.file.size)
         return
     if held.upload:
         listed = len(held.accepted) if held.listed is None else held.listed
         yield Asked(verb="list_parts", count=pages(listed), pages=pages(listed))
     else:
         yield Asked(verb="begin_upload")
-    missing = [part for part in item.parts if part.number not in held.accepted]
-    yield Asked(verb="put_part", count=len(missing), up=sum(part.size for part in missing))
+    missing = _missing(item, held)
+    sent = [part.size for part in missing if part.source is None]
+    yield Asked(verb="copy_part", count=len(missing) - len(sent))
+    yield Asked(verb="put_part", count=len(sent), up=sum(sent))
     yield Asked(verb="complete")
 
 
@@ -146,9 +163,7 @@ def log_requests(at: LogPosition, *, listing_pages: bool = True, thorough: bool 
         asked.append(Asked(verb="list_objects", count=count if listing_pages else 1, pages=count))
     last = at.next_slot - 1 if at.head is None else at.head
     if at.next_slot:
-        base = last - last % FOLD_EVERY
-        # The folded entry is read for its state, and then as the first of those that follow.
-        asked += [*_entries(at, int(base > 0)), *_tail(at, base)]
+        asked += _tail(at, last - last % FOLD_EVERY)
     return Requests.of(asked)
 
 
@@ -203,14 +218,18 @@ def _start(record: GenerationRecord) -> str | None:
 
 
 def _commit(sending: Sending, at: LogPosition, writer: Writer) -> tuple[list[Asked], LogPosition]:
-    """Objects, then the manifest and its proof, then the entry and its proof, then the hint where it is due."""
+    """Objects, then the manifest and its proof, then the entry and its proof, then the hint where it is due.
+
+    Before all that comes the manifest of what stands there already, where it has to be read.
+    """
     manifest = manifest_bytes(sending.record, sending.plan)
     entry = entry_bytes(
         sending.record, commit_body(sending.record, sending.plan, manifest), slot=at.next_slot, writer=writer
     )
     appended, after = _appended(entry, at, forced=False)
     proved = [Asked(verb="put", up=manifest), Asked(verb="open", down=manifest)]
-    return [*data_requests(sending.plan, sending.held).asked, *proved, *appended], after
+    read = Asked(verb="open", count=int(sending.manifest_read > 0), down=sending.manifest_read)
+    return [read, *data_requests(sending.plan, sending.held).asked, *proved, *appended], after
 
 
 def _appended(size: int, at: LogPosition, *, forced: bool) -> tuple[list[Asked], LogPosition]:

@@ -7,8 +7,9 @@ that training stands on.  What the rollback left is kept, thinned out, until the
 has got as far: until then it may be the most that the run has.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
 
@@ -118,14 +119,14 @@ def apply_policy(
     """
     if not members:
         return RetentionPlan()
-    lines = _Lines(members, starts or {})
+    lines = _Lines(members, starts or {}, policy.keep_every)
     newest = max(member.id for member in members)
     reasons: dict[GenerationId, list[Reason]] = {member.id: [] for member in members}
     reasons[newest].append(Reason(rule=Rule.NEWEST, text="the newest here"))
     for generation, more in (holds or {}).items():
         if generation in reasons:
             reasons[generation] += more
-    gone = _policy_reasons(reasons, lines, newest, policy)
+    gone = _policy_reasons(reasons, lines, policy)
     return RetentionPlan(
         verdicts=tuple(
             Verdict(id=one, keep=bool(why), reasons=tuple(why) or (gone[one],))
@@ -136,7 +137,7 @@ def apply_policy(
 
 
 def _policy_reasons(
-    reasons: dict[GenerationId, list[Reason]], lines: "_Lines", newest: GenerationId, policy: Policy
+    reasons: dict[GenerationId, list[Reason]], lines: "_Lines", policy: Policy
 ) -> dict[GenerationId, Reason]:
     """Add what the policy keeps to ``reasons``; returns for each generation why it would go if nothing keeps it."""
     if policy.keep_last is None:
@@ -145,14 +146,18 @@ def _policy_reasons(
         return {}
     for one in sorted(reasons, reverse=True)[1 : policy.min_generations]:
         reasons[one].append(Reason(rule=Rule.MINIMUM, text=f"the newest {policy.min_generations} always stay"))
-    line = lines.of(newest)
+    branches = lines.branches()
+    present = next(branches)
+    line = present.ids
     for one in line[: policy.keep_last]:
         reasons[one].append(Reason(rule=Rule.LAST, text=f"one of the newest {policy.keep_last} of its line"))
-    _add_milestones(reasons, line, set(line), policy.keep_every)
+    _add_milestones(reasons, present)
     words = f"older than the newest {policy.keep_last} of its line"
     gone = dict.fromkeys(line, Reason(rule=Rule.SUPERSEDED, text=words + _no_milestone(policy)))
-    for branch in lines.left_behind(line):
-        gone |= _left_behind(reasons, branch, lines.of(branch[0]), line, policy)
+    oldest_first = line[::-1]
+    for branch in branches:
+        since = len(line) - bisect_right(oldest_first, branch.ids[0])
+        gone |= _left_behind(reasons, branch, line[0], since, policy)
     return gone
 
 
@@ -161,84 +166,94 @@ def _no_milestone(policy: Policy) -> str:
 
 
 def _left_behind(
-    reasons: dict[GenerationId, list[Reason]],
-    branch: list[GenerationId],
-    its_line: list[GenerationId],
-    line: list[GenerationId],
-    policy: Policy,
+    reasons: dict[GenerationId, list[Reason]], branch: "_Branch", newest: GenerationId, since: int, policy: Policy
 ) -> dict[GenerationId, Reason]:
-    """Keep the tip and the milestones of a branch that was left, until the present line has got as far."""
-    tip, newest = branch[0], line[0]
-    since = sum(1 for one in line if one > tip)
+    """Keep the tip and the milestones of a branch that was left, until the present line has got as far.
+
+    ``newest`` is where that line ends, and ``since`` how many of it are newer than the branch.
+    """
+    tip = branch.ids[0]
     if newest.next_update >= tip.next_update and since >= (policy.keep_last or 1):
         words = f"left behind at a rollback, and attempt {newest.attempt} has got as far"
-        return dict.fromkeys(branch, Reason(rule=Rule.OVERTAKEN, text=words))
+        return dict.fromkeys(branch.ids, Reason(rule=Rule.OVERTAKEN, text=words))
     words = f"the newest that a rollback left behind; attempt {newest.attempt} has not got as far"
     reasons[tip].append(Reason(rule=Rule.LEFT_TIP, text=words))
-    _add_milestones(reasons, its_line, set(branch), policy.keep_every)
+    _add_milestones(reasons, branch)
     gone = Reason(rule=Rule.SUPERSEDED, text="left behind at a rollback, and not the newest there")
-    return dict.fromkeys(branch, gone)
+    return dict.fromkeys(branch.ids, gone)
 
 
-def _add_milestones(
-    reasons: dict[GenerationId, list[Reason]],
-    line: Sequence[GenerationId],
-    among: set[GenerationId],
-    every: int | None,
-) -> None:
-    for one, multiple in _milestones(line, every):
-        if one in among:
-            reasons[one].append(Reason(rule=Rule.MILESTONE, text=f"the first at or after update {multiple}"))
+def _add_milestones(reasons: dict[GenerationId, list[Reason]], branch: "_Branch") -> None:
+    for one, multiple in branch.milestones:
+        reasons[one].append(Reason(rule=Rule.MILESTONE, text=f"the first at or after update {multiple}"))
 
 
-def _milestones(line: Sequence[GenerationId], every: int | None) -> Iterable[tuple[GenerationId, int]]:
-    """Yield the first generation of a line (newest first) at or after each multiple, with the multiple."""
-    reached = 0
-    for one in reversed(line):
-        count = one.next_update // every if every else 0
-        if count > reached:
-            reached = count
-            yield one, count * (every or 0)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Branch:
+    """Members that descend from one another, newest first, and those that are milestones, with the multiple."""
+
+    ids: Sequence[GenerationId]
+    milestones: Sequence[tuple[GenerationId, int]]
 
 
-@dataclass(slots=True)
 class _Lines:
     """Lines of descent among the members.
 
     An attempt is one line.  What it went on from is known from outside, or from the parent
     of its first generation that is here; else it is taken to be the newest one before it,
-    which is where an attempt starts unless somebody rolled back.
+    which is where an attempt starts unless somebody rolled back.  A run that was interrupted
+    a thousand times has as many of them: no member is walked over twice.
     """
 
-    members: Sequence[Member]
-    starts: Mapping[int, GenerationId]
-    _by_attempt: dict[int, list[Member]] = field(default_factory=dict)
+    def __init__(self, members: Sequence[Member], starts: Mapping[int, GenerationId], every: int | None) -> None:
+        self._starts = starts
+        self._every = every
+        self._ids = sorted(member.id for member in members)
+        self._parents = {member.id: member.parent for member in members}
+        self._reached: dict[GenerationId, int] = {}
 
-    def __post_init__(self) -> None:
-        for member in sorted(self.members, key=lambda member: member.id):
-            self._by_attempt.setdefault(member.id.attempt, []).append(member)
+    def branches(self) -> Iterator[_Branch]:
+        """Yield the line of the newest member, and then what rollbacks left: together every member, and each once."""
+        for tip in reversed(self._ids):
+            if tip not in self._reached:
+                yield self._branch(tip)
 
-    def of(self, tip: GenerationId) -> list[GenerationId]:
-        """Return the members that ``tip`` descends from, itself first, newest first."""
-        line: list[GenerationId] = []
+    def _branch(self, tip: GenerationId) -> _Branch:
+        """Follow a line down to the first member that another branch had."""
+        ids: list[GenerationId] = []
+        joined = 0
+        for one in self._line(tip):
+            if one in self._reached:
+                joined = self._reached[one]
+                break
+            ids.append(one)
+        return _Branch(ids=ids, milestones=list(self._milestones(ids, joined)))
+
+    def _milestones(self, ids: Sequence[GenerationId], reached: int) -> Iterator[tuple[GenerationId, int]]:
+        """Yield the first of a line (newest first) at or after each multiple, above what was ``reached`` before it."""
+        for one in reversed(ids):
+            count = one.next_update // self._every if self._every else 0
+            if count > reached:
+                reached = count
+                yield one, count * (self._every or 0)
+            self._reached[one] = reached
+
+    def _line(self, tip: GenerationId) -> Iterator[GenerationId]:
+        """Yield the members that ``tip`` descends from, itself first, newest first."""
         start: GenerationId | None = tip
         while start is not None:
-            own = [one for one in self._by_attempt.get(start.attempt, []) if one.id <= start]
-            line += [one.id for one in reversed(own)]
-            start = self._start(start.attempt, own)
-        return line
+            first = bisect_left(self._ids, start.attempt, key=_attempt)
+            last = bisect_right(self._ids, start)
+            yield from (self._ids[index] for index in range(last - 1, first - 1, -1))
+            start = self._start(start.attempt, first, own=last > first)
 
-    def _start(self, attempt: int, own: Sequence[Member]) -> GenerationId | None:
-        known = self.starts.get(attempt) or (own[0].parent if own else None)
+    def _start(self, attempt: int, first: int, *, own: bool) -> GenerationId | None:
+        """Return what an attempt went on from; its first member is the one at ``first``, where it has any."""
+        known = self._starts.get(attempt) or (self._parents[self._ids[first]] if own else None)
         if known is not None and known.attempt < attempt:
             return known
-        before = [one.id for number, found in self._by_attempt.items() if number < attempt for one in found]
-        return max(before, default=None)
+        return self._ids[first - 1] if first else None
 
-    def left_behind(self, line: Sequence[GenerationId]) -> Iterable[list[GenerationId]]:
-        """Yield the branches that are not on ``line``, each newest first: what rollbacks left."""
-        left = {member.id for member in self.members} - set(line)
-        while left:
-            branch = [one for one in self.of(max(left)) if one in left]
-            left -= set(branch)
-            yield branch
+
+def _attempt(generation: GenerationId) -> int:
+    return generation.attempt

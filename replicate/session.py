@@ -36,7 +36,7 @@ from replicate.keeper import Keeper, Tended
 from replicate.layout import GenerationId
 from replicate.logwriter import LogWriter
 from replicate.manifest import GenerationRecord
-from replicate.opening import Opener, open_configured, require_fencing
+from replicate.opening import Opener, open_configured, require_fencing, sharing_opener
 from replicate.origins import LocalFiles, Origin
 from replicate.outcomes import TierResult
 from replicate.plan import LocalFact
@@ -125,7 +125,10 @@ class Prepared:
 
 
 class Session:
-    """An open replicating process.  Use as a context manager; only one can be open per store."""
+    """An open replicating process.  Use as a context manager; only one can be open per store.
+
+    ``leave`` is asked before each piece of bytes is hashed or moved, and waits where it has to.
+    """
 
     def __init__(
         self,
@@ -136,13 +139,14 @@ class Session:
         opener: Opener,
         events: Events | None = None,
         prune: bool = True,
+        leave: Callable[[], bool] | None = None,
     ) -> None:
         if not config.tier:
             raise ConfigInvalid("no tier is configured", hint="add a [[tier]] with name and url to ckptier.toml")
         self.config = config
         self.clock = clock
         self.stop = stop
-        self.store = RunStore(config.local.root, clock=clock, hash_workers=config.hash_workers)
+        self.store = RunStore(config.local.root, clock=clock, hash_workers=config.hash_workers, leave=leave)
         self._lock = self._take_lock()
         self._meters = {tier.name: Meter() for tier in config.tier}
         self._counted = {name: meter.snapshot() for name, meter in self._meters.items()}
@@ -157,7 +161,7 @@ class Session:
             raise
         self.board = StatusBoard(config, clock, self.tracker)
         self._events = self._watched(events or Events())
-        self._opener = opener
+        self._opener = opener if leave is None else sharing_opener(opener, leave)
         self.keeper = Keeper(
             config=config,
             store=self.store,
@@ -304,6 +308,7 @@ class Session:
             part_size=settings.part_size,
             replicate_every=settings.replicate_every,
             backlog=self.config.backlog,
+            reuse=settings.reuse,
             events=self._events,
         )
         self.keeper.attach(settings, self._replications[name])

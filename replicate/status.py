@@ -400,7 +400,7 @@ def list_generations(local: Sequence[LocalEntry], tiers: Sequence[TierInput]) ->
     newest = max(usable, default=None)
     return tuple(
         _listed(generation, here.get(generation), remote.get(generation), tiers, newest=generation == newest)
-        for generation in sorted({*here, *remote}, reverse=True)
+        for generation in sorted({**here, **remote}, reverse=True)
     )
 
 

@@ -8,8 +8,10 @@ import logging
 import os
 import socket
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from itertools import takewhile
 
 from replicate.commit import Committed, PassReport
 from replicate.config import Config, TierConfig
@@ -18,7 +20,7 @@ from replicate.layout import GenerationId
 from replicate.plan import Choice
 from replicate.signing.anchor import Anchor
 from replicate.statusfile import Failure, Replica, StatusFile, TierStatus, UnderWay
-from replicate.tracker import Tracker
+from replicate.tracker import Completed, Tracker
 from replicate.upload import Progress
 from tiers.clock import Clock, rfc3339
 
@@ -100,7 +102,8 @@ class StatusBoard:
         with self._lock:
             board = self._boards[tier]
             if board.under_way is not None:
-                board.under_way = board.under_way.model_copy(update={"done_bytes": progress.done_bytes})
+                done = {"done_bytes": progress.done_bytes, "copied_bytes": progress.copied_bytes}
+                board.under_way = board.under_way.model_copy(update=done)
             if self.clock.monotonic() - self._written >= WRITE_EVERY:
                 self.write()
 
@@ -164,7 +167,6 @@ class StatusBoard:
 
     def document(self) -> StatusFile:
         """Return the present view."""
-        usage = self.tracker.usage()
         return StatusFile(
             run=self.config.run,
             pid=os.getpid(),
@@ -172,18 +174,15 @@ class StatusBoard:
             phase=self.phase,
             started_at=self._started_at,
             updated_at=rfc3339(self.clock.now()),
-            tiers=tuple(self._tier(board, usage) for board in self._boards.values()),
+            tiers=tuple(self._tier(board) for board in self._boards.values()),
             quarantined=self._quarantined,
         )
 
-    def _tier(self, board: _TierBoard, usage: tuple[tuple[str, str, str, int, int, int], ...]) -> TierStatus:
+    def _tier(self, board: _TierBoard) -> TierStatus:
         name = board.settings.name
         completed = self.tracker.completed(name)
         newest = completed[0] if completed else None
-        mine = [row for row in usage if row[1] == name]
-        requests: dict[str, int] = {}
-        for _day, _tier, billing, count, _up, _down in mine:
-            requests[billing] = requests.get(billing, 0) + count
+        requests, sent = self.tracker.spent(name)
         return TierStatus(
             name=name,
             url=board.settings.url,
@@ -193,14 +192,20 @@ class StatusBoard:
             if newest
             else None,
             completed=len(completed),
-            held=tuple(str(one.generation) for one in completed if one.generation in self._present),
+            held=self._held(completed),
             under_way=board.under_way,
             waiting=board.waiting,
-            skipped=len(self.tracker.skipped(name)),
+            skipped=self.tracker.count_skipped(name),
             failure=board.failure,
             notes=board.notes,
             verified_by=board.verified_by,
             anchor=str(Anchor(seen.slot, seen.sha256)) if (seen := self.tracker.seen(name)) else None,
             requests=requests,
-            bytes_up=sum(row[4] for row in mine),
+            bytes_up=sent,
         )
+
+    def _held(self, completed: Sequence[Completed]) -> tuple[str, ...]:
+        """Return the local generations that are completed, newest first, of many that are completed."""
+        oldest = min(self._present, default=None)
+        recent = takewhile(lambda one: oldest is not None and one.generation >= oldest, completed)
+        return tuple(str(one.generation) for one in recent if one.generation in self._present)

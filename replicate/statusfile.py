@@ -27,11 +27,12 @@ class Failure(Record):
 
 
 class UnderWay(Record):
-    """An upload that is running or will be resumed."""
+    """An upload that is running or will be resumed; ``copied_bytes`` of what is done stood on the tier already."""
 
     generation: Text
     done_bytes: Count
     total_bytes: Count
+    copied_bytes: Count = 0
     started_at: Text
 
 

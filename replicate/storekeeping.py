@@ -8,7 +8,7 @@ from replicate.config import Config
 from replicate.errors import CkptierError, Fenced, NothingFound
 from replicate.generation.evidence import Level
 from replicate.generation.lineage import Lineage, read_lineage
-from replicate.generation.proofs import Proof, proof_level, record_proof
+from replicate.generation.proofs import Proof, levels_of, proof_levels, record_proof
 from replicate.generation.reading import being_read
 from replicate.generation.released import Released, ReleasedGeneration, write_released
 from replicate.generation.staging import TRASH
@@ -76,7 +76,7 @@ def plan_store(
 
 def holding_from_log(config: Config, tier: str, view: LogView, choices: Mapping[GenerationId, Choice]) -> Holding:
     """Return what a tier has by its log."""
-    held = {one.id: proof_level(config.local, one.id, tier, one.manifest_sha256) for one in view.live}
+    held = proof_levels(config.local, tier, view.live)
     return Holding(
         tier=tier, held=held, choices=choices, pins=frozenset(view.state.pins) if view.state else frozenset()
     )
@@ -84,9 +84,7 @@ def holding_from_log(config: Config, tier: str, view: LogView, choices: Mapping[
 
 def hurt_copies(local: LocalRun, tier: str, live: Iterable[LiveCommit]) -> frozenset[GenerationId]:
     """Return the live commits of a tier whose copy this machine has found hurt."""
-    return frozenset(
-        one.id for one in live if proof_level(local, one.id, tier, one.manifest_sha256) is Level.QUARANTINED
-    )
+    return frozenset(one for one, level in proof_levels(local, tier, live).items() if level is Level.QUARANTINED)
 
 
 def record_found(local: LocalRun, reports: Sequence[VerifyReport], clock: Clock) -> None:
@@ -133,7 +131,7 @@ class StoreKeeping:
         completed = self.tracker.completed(tier)
         return Holding(
             tier=tier,
-            held={one.generation: proof_level(local, one.generation, tier, one.manifest_sha256) for one in completed},
+            held=levels_of(local, tier, ((one.generation, one.manifest_sha256) for one in completed)),
             choices=side.choices,
             under_way=frozenset(planned.generation for planned in self.tracker.planned(tier)),
             pins=side.pins,

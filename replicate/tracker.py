@@ -6,13 +6,14 @@ loses no more than the parts in flight; it is rebuilt by reading the logs.
 """
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from replicate.journal import int_of
+from replicate.journal import Lasting, int_of
 from replicate.layout import GenerationId
 from replicate.leftovers import Leftovers, keep_replaced, keep_uploads
-from tiers.clock import rfc3339
+from tiers.clock import Clock, rfc3339
 from tiers.metered import OK, Usage
 from tiers.protocol import Key, Part, Upload, UploadId
 
@@ -67,7 +68,11 @@ class Seen:
 
 
 class Tracker(Leftovers):
-    """The open journal.  Safe from several threads; every change is one durable transaction."""
+    """The open journal.  Safe from several threads; every change is one transaction, durable but where it says so."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, clock: Clock) -> None:
+        super().__init__(connection, path, clock)
+        self._completed: dict[str, tuple[int, dict[str, Completed]]] = {}
 
     def term(self, tier: str) -> HeldTerm | None:
         """Return the term held on a tier, if one ever was."""
@@ -166,6 +171,15 @@ class Tracker(Leftovers):
             return None
         return Upload(key=key, upload_id=UploadId(str(rows[0][0])), size=size, part_size=int_of(rows[0][1]))
 
+    def begun_in_parts(self, tier: str, generation: GenerationId) -> frozenset[str]:
+        """Return the files that were begun as uploads in parts, whether or not they are complete by now."""
+        rows = self._rows(
+            "SELECT path FROM object WHERE tier=? AND generation=? AND upload_part_size IS NOT NULL",
+            tier,
+            str(generation),
+        )
+        return frozenset(str(path) for (path,) in rows)
+
     def upload_begun(self, tier: str, generation: GenerationId, path: str, upload: Upload) -> None:
         """Journal an upload id; one that it takes the place of is remembered, to be aborted."""
         with self._change(f"upload of {path}") as db:
@@ -190,8 +204,8 @@ class Tracker(Leftovers):
         }
 
     def part_accepted(self, tier: str, generation: GenerationId, path: str, upload: Upload, part: Part) -> None:
-        """Journal a part whose checksum was accepted."""
-        with self._change(f"part {part.number} of {path}") as db:
+        """Journal a part whose checksum was accepted; a kill does not undo it, a power cut of the next second may."""
+        with self._change(f"part {part.number} of {path}", lasting=Lasting.SOON) as db:
             db.execute(
                 "INSERT OR REPLACE INTO part VALUES(?,?,?,?,?,?,?)",
                 (tier, str(generation), path, upload.upload_id, part.number, part.size, part.etag),
@@ -206,18 +220,27 @@ class Tracker(Leftovers):
         )
         return {str(path): str(means) for path, means in rows}
 
-    def object_verified(self, tier: str, generation: GenerationId, path: str, verified_by: str) -> None:
-        """Journal that an object was verified on the tier."""
-        with self._change(f"verified {path}") as db:
-            db.execute(
+    def objects_verified(self, tier: str, generation: GenerationId, means: Mapping[str, str]) -> None:
+        """Journal that objects were verified on the tier, and by what; by path."""
+        name = str(generation)
+        with self._change(f"verified {len(means)} of {name}") as db:
+            db.executemany(
                 "INSERT INTO object(tier, generation, path, verified_by) VALUES(?,?,?,?) "
                 "ON CONFLICT(tier, generation, path) DO UPDATE SET verified_by=excluded.verified_by, upload_id=NULL",
-                (tier, str(generation), path, verified_by),
+                [(tier, name, path, verified_by) for path, verified_by in means.items()],
             )
-            db.execute("DELETE FROM part WHERE tier=? AND generation=? AND path=?", (tier, str(generation), path))
+            db.executemany(
+                "DELETE FROM part WHERE tier=? AND generation=? AND path=?",
+                [(tier, name, path) for path in means],
+            )
 
     def complete(self, tier: str, completed: Sequence[Completed], seen: Seen) -> None:
         """Record commits that were read back: the moment from which they count as replicated."""
+        with self._lock:
+            self._write_completed(tier, completed, seen)
+            self._note(tier, {str(item.generation): item for item in completed}, ())
+
+    def _write_completed(self, tier: str, completed: Sequence[Completed], seen: Seen) -> None:
         with self._change(f"completed {', '.join(str(item.generation) for item in completed)} on {tier}") as db:
             for item in completed:
                 db.execute(
@@ -236,16 +259,39 @@ class Tracker(Leftovers):
         """Move completions that the log no longer carries to what was retired: its age is on the bill."""
         gone = [(tier, str(item)) for item in generations]
         now = rfc3339(self._clock.now())
-        with self._change(f"retired on {tier}") as db:
-            db.executemany(
-                "INSERT OR REPLACE INTO retired SELECT tier, generation, bytes, at, ? FROM completed "
-                "WHERE tier=? AND generation=?",
-                [(now, *item) for item in gone],
-            )
-            db.executemany("DELETE FROM completed WHERE tier=? AND generation=?", gone)
+        with self._lock:
+            with self._change(f"retired on {tier}") as db:
+                db.executemany(
+                    "INSERT OR REPLACE INTO retired SELECT tier, generation, bytes, at, ? FROM completed "
+                    "WHERE tier=? AND generation=?",
+                    [(now, *item) for item in gone],
+                )
+                db.executemany("DELETE FROM completed WHERE tier=? AND generation=?", gone)
+            self._note(tier, {}, [name for _, name in gone])
 
     def completed(self, tier: str) -> tuple[Completed, ...]:
         """Return the completed generations of a tier, newest first."""
+        return tuple(self.completed_by_name(tier).values())
+
+    def completed_by_name(self, tier: str) -> Mapping[str, Completed]:
+        """Return the same by generation; they are read again only where another process has changed them."""
+        with self._lock:
+            version = int_of(self._rows("PRAGMA data_version")[0][0])  # that of what others wrote
+            known = self._completed.get(tier)
+            if known is None or known[0] != version:
+                known = self._completed[tier] = version, self._read_completed(tier)
+            return known[1]
+
+    def _note(self, tier: str, fresh: Mapping[str, Completed], gone: Sequence[str]) -> None:
+        """Keep in step with what was written: a commit is one of thousands."""
+        if tier in self._completed:
+            version, found = self._completed[tier]
+            left = {**found, **fresh}
+            for name in gone:
+                left.pop(name, None)
+            self._completed[tier] = version, _newest_first(left.values())
+
+    def _read_completed(self, tier: str) -> dict[str, Completed]:
         rows = self._rows("SELECT generation, slot, manifest_sha256, bytes, at FROM completed WHERE tier=?", tier)
         found = [
             Completed(
@@ -257,7 +303,7 @@ class Tracker(Leftovers):
             )
             for generation, slot, digest, size, at in rows
         ]
-        return tuple(sorted(found, key=lambda item: item.generation, reverse=True))
+        return _newest_first(found)
 
     def was_completed(self, tier: str) -> frozenset[GenerationId]:
         """Return the generations that were completed once, and which a log no longer carried when it was read."""
@@ -271,6 +317,10 @@ class Tracker(Leftovers):
                 "INSERT OR IGNORE INTO skipped VALUES(?,?,?,?)",
                 (tier, str(generation), reason, rfc3339(self._clock.now())),
             )
+
+    def count_skipped(self, tier: str) -> int:
+        """Return how many generations were superseded while they waited."""
+        return int_of(self._rows("SELECT COUNT(*) FROM skipped WHERE tier=?", tier)[0][0])
 
     def skipped(self, tier: str) -> dict[GenerationId, str]:
         """Return the generations that were superseded while they waited, with the reason."""
@@ -296,12 +346,22 @@ class Tracker(Leftovers):
                     (day, tier, billing, requests, up, down),
                 )
 
+    def spent(self, tier: str) -> tuple[dict[str, int], int]:
+        """Return the requests of a tier by billing class, and the bytes sent, over all days."""
+        rows = self._rows("SELECT class, SUM(requests), SUM(bytes_up) FROM usage WHERE tier=? GROUP BY class", tier)
+        return {str(name): int_of(count) for name, count, _ in rows}, sum(int_of(up) for _, _, up in rows)
+
     def usage(self) -> tuple[tuple[str, str, str, int, int, int], ...]:
         """Return (day, tier, billing class, requests, bytes up, bytes down), oldest first."""
         rows = self._rows(
             "SELECT day, tier, class, requests, bytes_up, bytes_down FROM usage ORDER BY day, tier, class"
         )
         return tuple((str(d), str(t), str(c), int_of(r), int_of(u), int_of(n)) for d, t, c, r, u, n in rows)
+
+
+def _newest_first(found: Iterable[Completed]) -> dict[str, Completed]:
+    ordered = sorted(found, key=lambda item: item.generation, reverse=True)
+    return {str(item.generation): item for item in ordered}
 
 
 def _forget(db: sqlite3.Connection, tier: str, generation: GenerationId) -> None:

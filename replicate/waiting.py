@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from replicate.config import Config, TierConfig
 from replicate.errors import IntegrityFailure, NothingFound, PartialFailure, Unreachable
 from replicate.generation.evidence import Level
-from replicate.generation.local import scan_generations
+from replicate.generation.local import load_generation, scan_generations
 from replicate.generation.staging import STAGED
 from replicate.layout import GenerationId, LocalRun
 from replicate.liveness import is_replicating, last_view
@@ -110,9 +110,7 @@ def _held(status: StatusFile | None, tier: str, url: str, wanted: GenerationId) 
 def _refuse_hopeless(
     local: LocalRun, wanted: GenerationId, missing: list[str], status: StatusFile | None, *, alive: bool
 ) -> None:
-    found = next((one for one in scan_generations(local) if one.id == wanted), None)
-    if found is None:
-        raise NothingFound(f"{wanted} is not in {local.root}", hint="`ckptier list` shows what there is")
+    found = load_generation(local, wanted)
     if found.level is Level.QUARANTINED:
         reason = found.evidence.reason if found.evidence else ""
         raise IntegrityFailure(f"{wanted} is quarantined and will not be replicated: {reason}", hint="publish again")

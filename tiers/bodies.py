@@ -3,9 +3,11 @@
 import hashlib
 import io
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
+
+from tiers.footprint import HELD, Footprint
 
 
 class Body(Protocol):
@@ -51,17 +53,19 @@ class BytesBody:
 class FileSlice:
     """``size`` bytes of a file from ``start``, with the digest that sealing recorded.
 
-    Nothing is read until :meth:`open`, and never more than the reader asks for.
+    Nothing is read until :meth:`open`, and never more than the reader asks for, unless
+    ``footprint`` (of the file) has it read ahead, and takes note of what that brings into the page cache.
     """
 
     path: Path
     start: int
     size: int
     sha256: str | None
+    footprint: Footprint | None = field(default=None, compare=False, repr=False)
 
     def open(self) -> BinaryIO:
         """Return a reader limited to the slice."""
-        return cast("BinaryIO", SliceReader(self.path, self.start, self.size))
+        return cast("BinaryIO", SliceReader(self.path, self.start, self.size, self.footprint))
 
 
 class SliceReader(io.RawIOBase):
@@ -71,9 +75,13 @@ class SliceReader(io.RawIOBase):
     short body must never look like a complete one.
     """
 
-    def __init__(self, path: Path, start: int, size: int) -> None:
+    def __init__(self, path: Path, start: int, size: int, footprint: Footprint | None = None) -> None:
         super().__init__()
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        self._footprint = footprint
+        self._held_from = start
+        if footprint is not None:
+            footprint.opened(self._fd, start, size)
         self._start = start
         self._size = size
         self._position = 0
@@ -82,6 +90,11 @@ class SliceReader(io.RawIOBase):
     def __len__(self) -> int:
         """Size of the slice in bytes."""
         return self._size
+
+    def let_go(self) -> None:
+        """Take out of the page cache what reading brought in."""
+        if self._footprint is not None:
+            self._footprint.let_go(self._fd, self._start, self._start + self._size)
 
     def readable(self) -> bool:
         """Return True."""
@@ -112,6 +125,9 @@ class SliceReader(io.RawIOBase):
             message = f"{self.name} is shorter than it was: expected {self._start + self._size} bytes"
             raise OSError(message)
         self._position += count
+        if self._footprint is not None and self._start + self._position > self._held_from + 2 * HELD:
+            self._footprint.let_go(self._fd, self._held_from, self._held_from + HELD)
+            self._held_from += HELD
         return count
 
     def close(self) -> None:

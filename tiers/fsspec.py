@@ -112,6 +112,11 @@ class FsspecTier:
             found = [_info(Key(key), entry) for key, entry in backend.listing(prefix)]
         return ObjectPage(objects=tuple(sorted(found, key=lambda info: info.key)), next_token=None)
 
+    def copy(self, key: Key, source: ObjectInfo) -> ObjectInfo:  # noqa: ARG002 - the protocol's
+        """Refuse: no implementation says what it copied."""
+        key_components(key)
+        raise Unsupported("no copies through fsspec", tier=self._name, operation="copy", key=key)
+
     def delete(self, key: Key) -> None:
         """Remove the object if it is there; a folder of that name stays."""
         with self._asking("delete", key) as backend:

@@ -80,6 +80,7 @@ class Store:
             multipart=False,
             resumable=False,
             copy_part=False,
+            copy=False,
             max_put=self.max_put,
             min_part=1,
             max_part=self.max_put,

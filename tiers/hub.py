@@ -134,6 +134,7 @@ class HubTier:
             multipart=False,
             resumable=False,
             copy_part=False,
+            copy=False,
             max_put=MAX_FILE,
             min_part=1,
             max_part=MAX_FILE,
@@ -197,6 +198,10 @@ class HubTier:
                 if entry.path != ATTRIBUTES
             ]
         return ObjectPage(objects=tuple(sorted(found, key=lambda info: info.key)), next_token=None)
+
+    def copy(self, key: Key, source: ObjectInfo) -> ObjectInfo:  # noqa: ARG002 - the protocol's
+        """Refuse: the Hub copies only what a commit names, and proves nothing of it."""
+        raise Unsupported("no copies inside the store", tier=self._name, operation="copy", key=key)
 
     def delete(self, key: Key) -> None:
         """Commit the file's removal; its bytes stay in the history, and on the bill."""

@@ -38,6 +38,7 @@ MEMORY_CAPABILITIES = Capabilities(
     multipart=True,
     resumable=True,
     copy_part=True,
+    copy=True,
     max_put=1 << 30,
     min_part=1,
     max_part=1 << 30,
@@ -138,6 +139,18 @@ class MemoryTier:
         page = tuple(rest[: self._page_size])
         return ObjectPage(objects=page, next_token=page[-1].key if len(rest) > len(page) else None)
 
+    def copy(self, key: Key, source: ObjectInfo) -> ObjectInfo:
+        """Store what ``source`` holds under another key too, where it still has ``source.etag``."""
+        key_components(key)
+        if not self._capabilities.copy:
+            raise Unsupported("no copies inside the store", tier=self._name, operation="copy", key=key)
+        with self._store.lock:
+            held = self._source(source, "copy")
+            if len(held.data) > self._capabilities.max_put:
+                message = f"{len(held.data)} bytes: at most {self._capabilities.max_put} in one copy"
+                raise Unsupported(message, tier=self._name, operation="copy", key=key, hint="copy it in parts")
+            return self._set(key, held.data, hashlib.sha256(held.data).hexdigest())
+
     def delete(self, key: Key) -> None:
         """Remove the key if it is there."""
         key_components(key)
@@ -179,10 +192,7 @@ class MemoryTier:
         if not self._capabilities.copy_part:
             raise Unsupported("no copies inside the store", tier=self._name, operation="copy_part", key=upload.key)
         check_part_size(upload, number, length, tier=self._name, operation="copy_part")
-        held = self._get(source.key, "copy_part")
-        if held.info.etag != source.etag:
-            message = f"the source is no longer {source.etag}"
-            raise IntegrityError(message, tier=self._name, operation="copy_part", key=source.key)
+        held = self._source(source, "copy_part")
         range_length(len(held.data), start, length, tier=self._name, operation="copy_part", key=source.key)
         data = held.data[start : start + length]
         return self._set_part(upload, number, data, hashlib.sha256(data).hexdigest(), "copy_part")
@@ -210,6 +220,13 @@ class MemoryTier:
             held = self._store.objects.get(key)
         if held is None:
             raise ObjectNotFound("no such key", tier=self._name, operation=operation, key=key)
+        return held
+
+    def _source(self, source: ObjectInfo, operation: str) -> _Object:
+        held = self._get(source.key, operation)
+        if held.info.etag != source.etag:
+            message = f"the source is no longer {source.etag}"
+            raise IntegrityError(message, tier=self._name, operation=operation, key=source.key)
         return held
 
     def _set(self, key: Key, data: bytes, digest: str) -> ObjectInfo:

@@ -15,7 +15,7 @@ from typing import BinaryIO, cast
 from tiers.bodies import Body
 from tiers.effects import Effect, effect
 from tiers.protocol import Capabilities, Key, ObjectInfo, ObjectPage, Part, PartPage, Tier, Upload
-from tiers.streams import ReadStream
+from tiers.streams import ReadStream, bytes_of, fill
 
 
 class BillingClass(StrEnum):
@@ -35,6 +35,7 @@ BILLING_CLASSES: Mapping[str, BillingClass] = MappingProxyType(
         "put_part": BillingClass.A,
         "list_parts": BillingClass.A,
         "copy_part": BillingClass.A,
+        "copy": BillingClass.A,
         "complete": BillingClass.A,
         "open": BillingClass.B,
         "stat": BillingClass.B,
@@ -168,6 +169,11 @@ class MeteredTier:
         with self._request("list_objects", prefix):
             return self._inner.list_objects(prefix, token)
 
+    def copy(self, key: Key, source: ObjectInfo) -> ObjectInfo:
+        """Copy inside the store; no bytes pass through here."""
+        with self._request("copy", key):
+            return self._inner.copy(key, source)
+
     def delete(self, key: Key) -> None:
         """Delete."""
         with self._request("delete", key):
@@ -236,6 +242,11 @@ class _CountingStream(ReadStream):
 
     def readall(self) -> bytes:
         return self.read(-1)
+
+    def readinto(self, buffer: object, /) -> int:
+        count = fill(self._stream, bytes_of(buffer))
+        self._received(count)
+        return count
 
     def close(self) -> None:
         if not self.closed:

@@ -24,6 +24,7 @@ from tiers.pacing import PacedTier
 from tiers.profiles import is_loopback
 from tiers.protocol import Tier
 from tiers.retrying import RetryingTier, RetryPolicy
+from tiers.timetable import EXAMPLE, BadTimetable, Timetable, parse_timetable
 
 if TYPE_CHECKING:
     from tiers.probing.facts import ProbeFacts
@@ -34,7 +35,7 @@ _WITH_USER = frozenset({"sftp", "ssh", "fsspec+sftp", "fsspec+ssh"})
 _USER = re.compile(r"[A-Za-z0-9._-]+")
 """A user name alone is no secret, and SSH has no other place for it."""
 
-_S3_ONLY = ("storage_class", "encryption", "kms_key")
+_S3_ONLY = ("storage_class", "encryption", "kms_key", "data_path")
 _NETWORK_ONLY = ("ca_bundle", "timeout_seconds", "deadline_seconds")
 _MEANINGLESS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"file": (*_S3_ONLY, *_NETWORK_ONLY), "memory": (*_S3_ONLY, *_NETWORK_ONLY, "mode"), "s3": ("mode",)}
@@ -49,12 +50,15 @@ class TierSpec:
     is detected from ``endpoint_url``.  ``allow_insecure`` permits plain HTTP beyond this
     machine.  ``connections`` bounds the requests at one time.  ``options`` are what an
     fsspec filesystem is opened with, beyond what follows from the URL.  ``bandwidth`` is
-    in bytes a second, for each direction.  ``ca_bundle`` is the path of a file of
+    in bytes a second, for each direction, or a timetable of such (:mod:`tiers.timetable`),
+    whose times are those of ``timezone``.  ``leave`` is asked before each piece of a body is
+    moved, and waits where the process has to (a share of the CPU).  ``ca_bundle`` is the path of a file of
     certificates to trust.  ``timeout_seconds`` is how long a request may make no progress,
     ``deadline_seconds`` how long it may take as a whole.  ``mode`` says what a volume can
     do (``auto``, ``rename``, ``direct``, ``modal``).  ``probed`` is what a probe of this
-    store found.  ``bulk_keys`` is a regular expression of the keys that ``storage_class``
-    and ``encryption`` are for.  None leaves it to what is known of the store.
+    store found.  ``data_path`` says who sends and receives the bodies of S3: ``auto``, or the
+    SDK alone (``sdk``).  ``bulk_keys`` is a regular expression of the keys that
+    ``storage_class`` and ``encryption`` are for.  None leaves it to what is known of the store.
     """
 
     name: str
@@ -69,13 +73,16 @@ class TierSpec:
     storage_class: str | None = None
     encryption: str | None = None
     kms_key: str | None = None
-    bandwidth: int | None = None
+    bandwidth: int | str | None = None
+    timezone: str = "UTC"
     ca_bundle: str | None = None
     timeout_seconds: float | None = None
     deadline_seconds: float | None = None
     mode: str | None = None
     probed: "ProbeFacts | None" = None
     bulk_keys: str | None = None
+    data_path: str | None = None
+    leave: Callable[[], bool] | None = field(default=None, compare=False)
 
 
 class BadTierUrl(ValueError):
@@ -100,14 +107,25 @@ def open_tier(
     ``stop`` ends waiting between attempts.  BadTierUrl where the URL is wrong, Unsupported
     where an extra is not installed.
     """
+    bandwidth = _bandwidth(spec)
     tier = _factory(spec)(spec)
     if below is not None:
         tier = below(tier)
     tier = MeteredTier(tier, meter if meter is not None else Meter())
     stop = stop if stop is not None else threading.Event()
-    tier = PacedTier(tier, clock, connections=spec.connections, bandwidth=spec.bandwidth, stop=stop)
+    tier = PacedTier(tier, clock, connections=spec.connections, bandwidth=bandwidth, leave=spec.leave, stop=stop)
     tier = RetryingTier(tier, clock, spec.retry, stop=stop)
     return above(tier) if above is not None else tier
+
+
+def _bandwidth(spec: TierSpec) -> int | Timetable | None:
+    if not isinstance(spec.bandwidth, str):
+        return spec.bandwidth
+    try:
+        return parse_timetable(spec.bandwidth, spec.timezone)
+    except BadTimetable as error:
+        hint = f"correct it; an example of a timetable: {EXAMPLE}"
+        raise BadTierUrl(f"tier {spec.name}: bandwidth: {error}", hint) from error
 
 
 def _factory(spec: TierSpec) -> Callable[[TierSpec], Tier]:

@@ -7,8 +7,7 @@ waits, and above the meter, so that it sees what each attempt came to.
 
 import io
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import BinaryIO, cast
 
@@ -17,38 +16,55 @@ from tiers.bodies import Body
 from tiers.clock import Clock
 from tiers.errors import TierUnavailable
 from tiers.gate import Gate
+from tiers.knee import FEW
 from tiers.protocol import Capabilities, Key, ObjectInfo, ObjectPage, Part, PartPage, Tier, Upload
-from tiers.streams import ReadStream
+from tiers.streams import ReadStream, bytes_of, fill
+from tiers.timetable import Timetable
 
 _on_the_way: ContextVar[bool] = ContextVar("tiers.pacing.on_the_way", default=True)
 
 
-@contextmanager
-def on_the_way(sending: bool) -> Iterator[None]:  # noqa: FBT001 - the one thing it says
+class on_the_way:  # noqa: N801 - a `with` of it reads like the function that it could be, at a third of the time
     """Say whether bodies that this thread reads are being sent, or only looked at (to sign or digest them)."""
-    token = _on_the_way.set(sending)
-    try:
-        yield
-    finally:
-        _on_the_way.reset(token)
+
+    __slots__ = ("_sending", "_token")
+
+    def __init__(self, sending: bool) -> None:  # noqa: FBT001 - the one thing it says
+        self._sending = sending
+
+    def __enter__(self) -> None:
+        self._token = _on_the_way.set(self._sending)
+
+    def __exit__(self, *_raised: object) -> None:
+        _on_the_way.reset(self._token)
 
 
 class PacedTier:
     """``inner``, within a bandwidth in bytes a second for each direction, and no more data requests than it can bear.
 
-    ``connections`` is the most of them at once.  Data requests are those with a body:
+    ``leave`` is asked before each piece besides, and waits by itself: the process's share of the CPU.
+    ``connections`` is the most of them at once, ``first`` what it begins with.  Data requests are those with a body:
     ``put``, ``put_part``, and each read of an open stream.  The others pass at once, but
     what is said of them narrows the gate too.
     """
 
     def __init__(
-        self, inner: Tier, clock: Clock, *, connections: int, bandwidth: int | None = None, stop: threading.Event
+        self,
+        inner: Tier,
+        clock: Clock,
+        *,
+        connections: int,
+        first: int = FEW,
+        bandwidth: int | Timetable | None = None,
+        leave: Callable[[], bool] | None = None,
+        stop: threading.Event,
     ) -> None:
         self._inner = inner
         self._stop = stop
-        self.gate = Gate(inner.name, connections, stop)
-        self._up = Bandwidth(bandwidth, clock, stop) if bandwidth is not None else None
-        self._down = Bandwidth(bandwidth, clock, stop) if bandwidth is not None else None
+        self.gate = Gate(inner.name, connections, stop, clock, first=first)
+        limited = bandwidth is not None or leave is not None
+        self._up = Bandwidth(bandwidth, clock, stop, leave) if limited else None
+        self._down = Bandwidth(bandwidth, clock, stop, leave) if limited else None
 
     @property
     def name(self) -> str:
@@ -62,7 +78,7 @@ class PacedTier:
 
     def put(self, key: Key, body: Body) -> ObjectInfo:
         """Put."""
-        with self.gate.slot("put", key), self.gate.judged():
+        with self.gate.slot("put", key), self.gate.judged(), self.gate.carrying(body.size):
             return self._inner.put(key, self._paced(body, "put", key))
 
     def create(self, key: Key, data: bytes) -> ObjectInfo:
@@ -87,6 +103,11 @@ class PacedTier:
         with self.gate.judged():
             return self._inner.list_objects(prefix, token)
 
+    def copy(self, key: Key, source: ObjectInfo) -> ObjectInfo:
+        """Copy inside the store; no bytes pass through here."""
+        with self.gate.judged():
+            return self._inner.copy(key, source)
+
     def delete(self, key: Key) -> None:
         """Delete."""
         with self.gate.judged():
@@ -103,7 +124,7 @@ class PacedTier:
 
     def put_part(self, upload: Upload, number: int, body: Body) -> Part:
         """Put a part."""
-        with self.gate.slot("put_part", upload.key), self.gate.judged():
+        with self.gate.slot("put_part", upload.key), self.gate.judged(), self.gate.carrying(body.size):
             return self._inner.put_part(upload, number, self._paced(body, "put_part", upload.key))
 
     def list_parts(self, upload: Upload, token: str | None = None) -> PartPage:
@@ -177,13 +198,12 @@ class _PacedReader(io.RawIOBase):
         return self._reader.tell()
 
     def readinto(self, buffer: object, /) -> int:
-        view = memoryview(cast("bytearray", buffer)).cast("B")
+        view = bytes_of(buffer)
         sending = _on_the_way.get()
-        data = self._reader.read(min(len(view), self._bandwidth.piece) if sending else len(view))
-        if sending and data:
-            _pay(self._bandwidth, len(data), *self._about)
-        view[: len(data)] = data
-        return len(data)
+        count = fill(self._reader, view[: self._bandwidth.piece] if sending else view)
+        if sending and count:
+            _pay(self._bandwidth, count, *self._about)
+        return count
 
     def close(self) -> None:
         if not self.closed:
@@ -207,9 +227,22 @@ class _PacedStream(ReadStream):
             return self.readall()
         wanted = size if self._bandwidth is None else min(size, self._bandwidth.piece)
         with self._gate.slot("open", self._key), self._gate.judged():
+            began = self._gate.now()
             data = self._stream.read(wanted)
+            self._gate.carried(len(data), began)
         _pay(self._bandwidth, len(data), self._tier, "open", self._key)
         return data
+
+    def readinto(self, buffer: object, /) -> int:
+        view = bytes_of(buffer)
+        if self._bandwidth is not None:
+            view = view[: self._bandwidth.piece]
+        with self._gate.slot("open", self._key), self._gate.judged():
+            began = self._gate.now()
+            count = fill(self._stream, view)
+            self._gate.carried(count, began)
+        _pay(self._bandwidth, count, self._tier, "open", self._key)
+        return count
 
     def close(self) -> None:
         if not self.closed:

@@ -1,4 +1,4 @@
-"""The contract of a tier: thirteen verbs, each one request.
+"""The contract of a tier: fourteen verbs, each one request.
 
 A request is what is retried, metered, throttled, timed out and made to fail, so
 no verb hides two of them.  The words MUST and MAY are meant as in RFC 2119; the
@@ -61,8 +61,9 @@ class Capabilities:
     """What a store can do.  Sizes in bytes.
 
     ``multipart``: the six part verbs work.  ``resumable``: parts accepted before a
-    crash are listed after it.  ``copy_part``: ``copy_part`` works and proves what it
-    copied.  ``max_put`` bounds ``put``; ``min_part`` binds all parts but the last.
+    crash are listed after it.  ``copy_part`` and ``copy``: the verb works, and proves what it
+    copied where ``verification`` is STORE_SHA256 (elsewhere the object is read back like any
+    other).  ``max_put`` bounds ``put`` and ``copy``; ``min_part`` binds all parts but the last.
     """
 
     fencing: Fencing
@@ -70,6 +71,7 @@ class Capabilities:
     multipart: bool
     resumable: bool
     copy_part: bool
+    copy: bool
     max_put: int
     min_part: int
     max_part: int
@@ -186,6 +188,18 @@ class Tier(Protocol):
 
         Following tokens MUST yield every key exactly once, in ascending order of bytes.
         MUST see every object whose put returned before.  Unfinished uploads are not listed.
+        """
+        ...
+
+    def copy(self, key: Key, source: ObjectInfo) -> ObjectInfo:
+        """Make ``key`` a copy of the object ``source`` inside the store, whole or not at all.
+
+        MUST be safe to repeat, and MUST leave ``source`` as it is.  MUST fail (ObjectNotFound or
+        IntegrityError), and change nothing, where ``source`` is no longer the object that
+        ``source.etag`` names.  ``sha256`` in the reply is that of the bytes, and set only where
+        the store computed or checked it on this copy, never where it was carried over.  When it
+        returns, the copy MUST be as durable as a ``put``.  Unsupported where capabilities say so,
+        and for more than ``max_put`` bytes.
         """
         ...
 

@@ -20,7 +20,7 @@ from tiers.bodies import Body
 from tiers.clock import Clock
 from tiers.errors import IntegrityError, TierError, TierUnavailable
 from tiers.protocol import Capabilities, Key, ObjectInfo, ObjectPage, Part, PartPage, Tier, Upload
-from tiers.streams import ReadStream
+from tiers.streams import ReadStream, bytes_of, fill
 
 Result = TypeVar("Result")
 
@@ -180,6 +180,10 @@ class RetryingTier:
         """List."""
         return self._retry(lambda: self._inner.list_objects(prefix, token))
 
+    def copy(self, key: Key, source: ObjectInfo) -> ObjectInfo:
+        """Copy inside the store."""
+        return self._retry(lambda: self._inner.copy(key, source))
+
     def delete(self, key: Key) -> None:
         """Delete."""
         self._retry(lambda: self._inner.delete(key))
@@ -256,22 +260,35 @@ class _ResumingStream(ReadStream):
             return self.readall()
         if size == 0 or self._position == self._length:
             return b""
-        while True:
-            try:
-                data = self._current().read(size)
-            except TierUnavailable as error:
-                self._drop()
-                self._patience.wait_or_raise(error)
-                continue
-            if data:
-                self._position += len(data)
-                self._patience.progressed()
-            return data
+        data = self._resumed(lambda stream: stream.read(size))
+        self._advanced(len(data))
+        return data
+
+    def readinto(self, buffer: object, /) -> int:
+        view = bytes_of(buffer)
+        if not view or self._position == self._length:
+            return 0
+        count = self._resumed(lambda stream: fill(stream, view))
+        self._advanced(count)
+        return count
 
     def close(self) -> None:
         if not self.closed:
             self._drop()
         super().close()
+
+    def _resumed(self, step: Callable[[BinaryIO], Result]) -> Result:
+        while True:
+            try:
+                return step(self._current())
+            except TierUnavailable as error:
+                self._drop()
+                self._patience.wait_or_raise(error)
+
+    def _advanced(self, count: int) -> None:
+        if count:
+            self._position += count
+            self._patience.progressed()
 
     def _current(self) -> BinaryIO:
         if self.closed:

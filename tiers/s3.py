@@ -40,6 +40,7 @@ from tiers.protocol import (
 )
 from tiers.s3_calling import Caller, limits_for
 from tiers.s3_client import bucket_and_prefix, build_client, check_certificates, resolve_endpoint
+from tiers.s3_direct import direct
 from tiers.s3_errors import answer_code
 from tiers.s3_reading import advance, attested, compare, object_page, part_page, required
 from tiers.s3_sdk import ClientError
@@ -69,20 +70,26 @@ def open_s3(spec: TierSpec) -> Tier:
     except ValueError as error:
         hint = "see url, endpoint_url, profile, ca_bundle, storage_class and encryption of this tier"
         raise BadTierUrl(f"tier {spec.name}: {error}", hint) from error
-    return S3Tier(
-        spec.name,
-        bucket=bucket,
-        prefix=prefix,
-        profile=storage.weakened(profile),
-        storage=storage,
-        connect=lambda: build_client(
+    by_sdk = spec.data_path == "sdk"
+
+    def connect() -> "S3Client":
+        client = build_client(
             profile,
             endpoint_url,
             spec.region,
             spec.connections,
             ca_bundle=spec.ca_bundle,
             timeout_seconds=spec.timeout_seconds,
-        ),
+        )
+        return client if by_sdk else direct(client)
+
+    return S3Tier(
+        spec.name,
+        bucket=bucket,
+        prefix=prefix,
+        profile=storage.weakened(profile),
+        storage=storage,
+        connect=connect,
         limits=lambda operation: limits_for(
             operation, profile, timeout_seconds=spec.timeout_seconds, deadline_seconds=spec.deadline_seconds
         ),
@@ -170,6 +177,27 @@ class S3Tier:
             page = self._list(prefix, page.next_token)
             found += page.objects
         return ObjectPage(objects=tuple(sorted(found, key=lambda info: info.key)), next_token=None)
+
+    def copy(self, key: Key, source: ObjectInfo) -> ObjectInfo:
+        """Copy by CopyObject, on condition of the source's ETag, and kept as a put would keep it."""
+        where = self._where("copy", key)
+        if not self._profile.copy or source.etag is None:
+            raise Unsupported("no proved copy inside this store", **where.fields(), hint="send the object instead")
+        if source.size > self._profile.max_put:
+            message = f"{source.size} bytes: at most {self._profile.max_put} in one copy"
+            raise Unsupported(message, **where.fields(), hint="copy it in parts")
+        target: Fields = {
+            **self._object(key),
+            **self._storage.fields(key),
+            "CopySource": self._object(source.key),
+            "CopySourceIfMatch": f'"{source.etag}"',
+        }
+        target |= {"ChecksumAlgorithm": "SHA256"} if self._profile.checks_sha256 else {}
+        self._spacing.wait(key)
+        response = self._call(where, lambda s3: s3.copy_object(**target))
+        result: Mapping[str, Any] = response.get("CopyObjectResult", {})
+        sha256 = attested(result, self._profile)
+        return ObjectInfo(key=key, size=source.size, etag=required(result, "ETag", where), sha256=sha256)
 
     def delete(self, key: Key) -> None:
         """Remove one key."""
@@ -322,19 +350,20 @@ class S3Tier:
     def _send(
         self, where: Where, body: Body, send: "Callable[[S3Client, Fields], Mapping[str, Any]]"
     ) -> Mapping[str, Any]:
+        digest = body.sha256  # some compute it anew each time
         with body.open() as reader:
-            sent = SentBody(reader, body.size, where)
+            sent = SentBody(reader, body.size, where, sha256=digest)
             fields: Fields = {"Body": sent, "ContentLength": body.size}
-            if self._profile.checks_sha256 and body.sha256 is not None:
-                fields["ChecksumSHA256"] = base64.b64encode(bytes.fromhex(body.sha256)).decode()
+            if self._profile.checks_sha256 and digest is not None:
+                fields["ChecksumSHA256"] = base64.b64encode(bytes.fromhex(digest)).decode()
             try:
                 response = self._call(where, lambda s3: send(s3, fields), body.size)
             except TierError:
                 if sent.failure is not None:
                     raise sent.failure from None
                 raise
-        if body.sha256 is not None:
-            compare(attested(response, self._profile), body.sha256, where)
+        if digest is not None:
+            compare(attested(response, self._profile), digest, where)
         return response
 
     def _call(self, where: Where, send: "Callable[[S3Client], Result]", size: int = 0) -> Result:

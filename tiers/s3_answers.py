@@ -77,19 +77,19 @@ class _BoundedSession:
     """The SDK's HTTP session; reads documents itself, where the SDK would read without end."""
 
     def __init__(self, inner: Any) -> None:
-        self._inner = inner
+        self.inner = inner
 
     def send(self, request: Any) -> Any:
         is_object = request.stream_output
         request.stream_output = True  # or the session would read all of it
-        answer = self._inner.send(request)
+        answer = self.inner.send(request)
         if not is_object or answer.status_code >= HTTPStatus.MULTIPLE_CHOICES:
             answer.raw = _BoundedBody(answer.raw)
             _ = answer.content
         return answer
 
     def close(self) -> None:
-        self._inner.close()
+        self.inner.close()
 
 
 class _CarefulParsers:

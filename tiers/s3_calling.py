@@ -44,7 +44,7 @@ PERHAPS_EVERY = 60.0
 """Seconds between readings of the chain for answers that only may be about the key."""
 ALLOWED_SKEW = timedelta(minutes=15)
 """By how much a store lets a clock be off."""
-LONG_ANSWERS = frozenset({"complete", "copy_part"})
+LONG_ANSWERS = frozenset({"complete", "copy", "copy_part"})
 """Operations in which the store may work for minutes before it says anything."""
 
 

@@ -70,16 +70,19 @@ def check_certificates(ca_bundle: str | None) -> None:
         raise ValueError(f"{source} names {named}, which holds no certificates in PEM: {error}") from None
 
 
-def identity_of(client: "S3Client") -> tuple[str, str, str | None] | None:
-    """Return what a client signs with, to be compared and never shown; None for an anonymous one.
+def credentials_of(client: "S3Client") -> Any:
+    """Return what a client signs with at this moment, refreshed where that is due; None for an anonymous one.
 
     Hazard: the SDK has no public place for this; a version that moves it raises AttributeError.
     """
     held: Any = client._request_signer._credentials  # type: ignore[attr-defined]  # noqa: SLF001 - see the docstring
-    if held is None:
-        return None
-    frozen = held.get_frozen_credentials()
-    return frozen.access_key, frozen.secret_key, frozen.token
+    return held.get_frozen_credentials() if held is not None else None
+
+
+def identity_of(client: "S3Client") -> tuple[str, str, str | None] | None:
+    """Return the same, to be compared and never shown."""
+    frozen = credentials_of(client)
+    return (frozen.access_key, frozen.secret_key, frozen.token) if frozen is not None else None
 
 
 def build_client(

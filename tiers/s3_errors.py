@@ -83,6 +83,8 @@ TABLE: Mapping[TableKey, Verdict] = {
     # a precondition means what the operation asked for
     ("create", "PreconditionFailed"): Verdict(ObjectExists, "read the key to learn who created it"),
     ("create", "412"): Verdict(ObjectExists, "read the key to learn who created it"),
+    ("copy", "PreconditionFailed"): Verdict(IntegrityError, "the source was replaced: send the object instead"),
+    ("copy", "412"): Verdict(IntegrityError, "the source was replaced: send the object instead"),
     ("copy_part", "PreconditionFailed"): Verdict(IntegrityError, "the source was replaced: send the part instead"),
     ("copy_part", "412"): Verdict(IntegrityError, "the source was replaced: send the part instead"),
     # of racing creates, only reading the key tells who won; elsewhere a conflict without an S3 code is a person's

@@ -2,6 +2,7 @@
 
 import os
 from functools import cache
+from typing import Any
 
 # Hazard: where the package awscrt happens to be installed, botocore signs through it, in callbacks of
 # 4 KiB, 2.9 times slower.  It decides when it is first imported; this is its documented way out.
@@ -18,7 +19,7 @@ from botocore.awsrequest import (
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 from botocore.loaders import Loader
-from botocore.parsers import ResponseParserError
+from botocore.parsers import ResponseParserError, create_parser
 from botocore.session import get_session
 
 __all__ = [
@@ -31,9 +32,16 @@ __all__ = [
     "Config",
     "ResponseParserError",
     "Session",
+    "error_parser",
     "exceptions",
     "new_session",
 ]
+
+
+@cache
+def error_parser() -> Any:
+    """Return the SDK's parser of what S3 says where it refuses."""
+    return create_parser("rest-xml")
 
 
 @cache

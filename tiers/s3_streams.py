@@ -3,8 +3,8 @@
 import hashlib
 import io
 import re
-from collections.abc import Mapping
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from http import HTTPStatus
 from typing import Any, BinaryIO, Protocol, cast
@@ -15,7 +15,7 @@ from tiers.failures import Where
 from tiers.pacing import on_the_way
 from tiers.s3_errors import SDK_FAILURES
 from tiers.s3_watchdog import STEP, Limits, Phase, Transfer, Watchdog, current_transfer
-from tiers.streams import ReadStream
+from tiers.streams import ReadStream, bytes_of, fill
 
 SKIP_CHUNK = 1 << 20
 _MISBEHAVES = "the store is misbehaving: check profile and endpoint_url"
@@ -30,10 +30,11 @@ class SentBody:
     is read is told to the request that it is for; the time that reading takes is ours.
     """
 
-    def __init__(self, reader: BinaryIO, size: int, where: Where) -> None:
+    def __init__(self, reader: BinaryIO, size: int, where: Where, *, sha256: str | None = None) -> None:
         self._reader = reader
         self._size = size
         self._where = where
+        self.sha256 = sha256
         self._position = 0
         self.failure: Exception | None = None
 
@@ -56,12 +57,23 @@ class SentBody:
             raise
         if transfer is not None:
             transfer.moved(len(data))
-        if not data:
-            message = f"the body ended after {self._position} of {self._size} bytes"
-            self.failure = IntegrityError(message, **self._where.fields())
-            raise self.failure
-        self._position += len(data)
+        self._advance(len(data))
         return data
+
+    def readinto(self, view: memoryview, /) -> int:
+        """Fill the start of ``view``, as :meth:`read` does; what is then sent of it is for the sender to count."""
+        left = self._size - self._position
+        if left == 0:
+            return 0
+        transfer = current_transfer()
+        try:
+            with transfer.held() if transfer is not None else nullcontext():
+                count = fill(self._reader, view[:left])
+        except (OSError, TierError) as error:
+            self.failure = error
+            raise
+        self._advance(count)
+        return count
 
     def tell(self) -> int:
         """Position in bytes."""
@@ -71,6 +83,13 @@ class SentBody:
         """Move; the SDK rewinds after it hashed a body for its signature."""
         self._position = self._reader.seek(offset, whence)
         return self._position
+
+    def _advance(self, count: int) -> None:
+        if not count:
+            message = f"the body ended after {self._position} of {self._size} bytes"
+            self.failure = IntegrityError(message, **self._where.fields())
+            raise self.failure
+        self._position += count
 
 
 class DigestedBody:
@@ -96,6 +115,10 @@ class Answer(Protocol):
 
     def read(self, amt: int | None = None) -> bytes:
         """Read at most ``amt`` bytes."""
+        ...
+
+    def readinto(self, view: memoryview, /) -> int:
+        """Fill the start of ``view``."""
         ...
 
     def close(self) -> None:
@@ -127,6 +150,19 @@ class WatchedRead:
                 self._transfer.rest()
         return data
 
+    def readinto(self, answer: Answer, view: memoryview) -> int:
+        """Fill ``view`` in steps; less is the end of what came."""
+        done = 0
+        with self._watchdog.watching(self._transfer, self._limits):
+            self._transfer.enter(Phase.RECEIVING)
+            try:
+                while done < len(view) and (count := answer.readinto(view[done : done + STEP])):
+                    done += count
+                    self._transfer.moved(count)
+            finally:
+                self._transfer.rest()
+        return done
+
 
 class ObjectStream(ReadStream):
     """Exactly ``length`` bytes of an answer after ``skip``; ending early is TierUnavailable."""
@@ -149,6 +185,20 @@ class ObjectStream(ReadStream):
             return self.readall()
         return self._take(min(self._left, size))
 
+    def readinto(self, buffer: object, /) -> int:
+        """Fill the start of ``buffer``, without a copy where the way does without."""
+        if self._skip:
+            self._skip_start()
+        view = bytes_of(buffer)[: self._left]
+        if not view:
+            return 0
+        with self._told():
+            watched = self._watched
+            count = self._answer.readinto(view) if watched is None else watched.readinto(self._answer, view)
+        self._advance(count)
+        self._left -= count
+        return count
+
     def close(self) -> None:
         """Release the connection."""
         if not self.closed:
@@ -168,15 +218,23 @@ class ObjectStream(ReadStream):
 
     def _receive(self, size: int) -> bytes:
         read = self._answer.read if self._watched is None else partial(self._watched.read, self._answer)
-        try:
+        with self._told():
             data = read(min(size, STEP))
+        self._advance(len(data))
+        return data
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        try:
+            yield
         except (*SDK_FAILURES, AttributeError) as error:  # the SDK's own handlers trip over fields that are not set
             why = self._watched.verdict if self._watched is not None else ""
             message = f"the connection broke with {self._left} bytes to come ({why or type(error).__name__})"
             raise TierUnavailable(message, **self._where.fields()) from error
-        if not data:
+
+    def _advance(self, count: int) -> None:
+        if not count:
             raise TierUnavailable(f"the answer ended with {self._left} bytes to come", **self._where.fields())
-        return data
 
 
 def range_header(start: int, length: int | None) -> str | None:

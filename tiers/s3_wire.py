@@ -6,6 +6,7 @@ of connecting, and a connection that ends within "100 Continue" is read for ever
 """
 
 import socket
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 from tiers.pacing import on_the_way
@@ -15,6 +16,8 @@ from tiers.s3_watchdog import Phase, current_transfer
 if TYPE_CHECKING:
     from types_boto3_s3.client import S3Client
 
+rehearsing: ContextVar[bool] = ContextVar("tiers.s3_wire.rehearsing", default=False)
+"""Whether this thread only looks at what would be sent: nothing may be."""
 MAX_HEADER_LINES = 100
 """After "100 Continue"; more is no server that should be listened to."""
 
@@ -32,6 +35,8 @@ class _Watched:
 
     def request(self, *args: Any, **kwargs: Any) -> Any:
         this: Any = self
+        if rehearsing.get():  # whoever rehearses should have stopped it before
+            raise ConnectionAbortedError("a rehearsal was about to be sent")
         if this.sock is None:
             this.connect()
         _enter(Phase.SENDING, this.sock)
@@ -75,6 +80,20 @@ def watch(client: "S3Client", write_timeout: float) -> None:
         http=type("HttpPool", (AWSHTTPConnectionPool,), {"ConnectionCls": http}),
         https=type("HttpsPool", (AWSHTTPSConnectionPool,), {"ConnectionCls": https}),
     )
+
+
+def pool_for(client: "S3Client", url: str) -> Any:
+    """Return urllib3's pool of the connections that a client uses for a URL; None where they lead through a proxy.
+
+    Hazard: as for :func:`watch`.
+    """
+    session: Any = client._endpoint.http_session  # type: ignore[attr-defined]  # noqa: SLF001 - see the docstring
+    session = getattr(session, "inner", session)  # that of tiers.s3_answers
+    if session._proxy_config.proxy_url_for(url):  # noqa: SLF001 - as above
+        return None
+    pool = session._manager.connection_from_url(url)  # noqa: SLF001 - as above
+    session._setup_ssl_cert(pool, url, session._verify)  # noqa: SLF001 - as above
+    return pool
 
 
 def _enter(phase: Phase, connected: Any = None) -> None:

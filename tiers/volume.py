@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -49,6 +50,7 @@ VOLUME_CAPABILITIES = Capabilities(
     multipart=True,
     resumable=True,
     copy_part=True,
+    copy=True,
     max_put=5 << 30,
     min_part=1,
     max_part=5 << 30,
@@ -56,7 +58,7 @@ VOLUME_CAPABILITIES = Capabilities(
     max_object=1 << 44,
 )
 
-_ABSENT_IS_AN_ANSWER = frozenset({"open", "stat", "put_part", "list_parts", "copy_part", "complete"})
+_ABSENT_IS_AN_ANSWER = frozenset({"open", "stat", "put_part", "list_parts", "copy", "copy_part", "complete"})
 """Verbs for which a missing file means a missing object or upload, not a volume that changes under them."""
 
 _REMEMBERED = 1024
@@ -162,6 +164,23 @@ class VolumeTier:
         page = tuple(found[: self._page_size])
         return ObjectPage(objects=page, next_token=page[-1].key if len(found) > len(page) else None)
 
+    def copy(self, key: Key, source: ObjectInfo) -> ObjectInfo:
+        """Copy inside the filesystem, durably, a file that has ``source.etag`` before and after."""
+        components = self._components(key, "copy")
+        with self._mapped("copy", source.key):
+            fd, info = self._open_file(_components(source.key))
+        try:
+            self._require_etag(fd, source, "copy")
+            if info.st_size > VOLUME_CAPABILITIES.max_put:
+                message = f"{info.st_size} bytes: at most {VOLUME_CAPABILITIES.max_put} in one copy"
+                raise Unsupported(message, tier=self._name, operation="copy", key=key, hint="copy it in parts")
+            with self._mapped("copy", key):
+                layout = self._settling.to_write()
+                check = partial(self._require_etag, fd, source, "copy")
+                return self._wrote(key, layout.copy(components, fd, info.st_size, check))
+        finally:
+            os.close(fd)
+
     def delete(self, key: Key) -> None:
         """Unlink the file, fsync the folder, and remove the folders that it leaves empty."""
         components = _components(key)
@@ -211,10 +230,10 @@ class VolumeTier:
             fd, info = self._open_file(components)
         try:
             range_length(info.st_size, start, length, tier=self._name, operation="copy_part", key=source.key)
-            self._require_etag(fd, source)
+            self._require_etag(fd, source, "copy_part")
             with self._mapped("copy_part", upload.key), self._part(upload, number) as writer:
                 writer.copy_from(fd, start)
-                self._require_etag(fd, source)
+                self._require_etag(fd, source, "copy_part")
                 return writer.finish()
         finally:
             os.close(fd)
@@ -287,11 +306,11 @@ class VolumeTier:
         path = self._root.path.joinpath(*components)
         return MediumStream(fd, path, start, length, translated, reading.note)
 
-    def _require_etag(self, fd: int, source: ObjectInfo) -> None:
+    def _require_etag(self, fd: int, source: ObjectInfo, operation: str) -> None:
         etag = etag_of(os.fstat(fd))
         if etag != source.etag:
             message = f"the source is {etag}, no longer {source.etag}"
-            raise IntegrityError(message, tier=self._name, operation="copy_part", key=source.key)
+            raise IntegrityError(message, tier=self._name, operation=operation, key=source.key)
 
     def _components(self, key: str, operation: str) -> tuple[str, ...]:
         """Return the components of a key that is to be written."""

@@ -14,11 +14,12 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
 from tiers import effects
+from tiers.volume_copying import pieces_of
 from tiers.volume_direct_uploads import SeparateUploads
 from tiers.volume_errnos import failure
 from tiers.volume_facts import VolumeMode
@@ -77,6 +78,11 @@ class DirectLayout:
             return self._write(components, (data,))
         except BlockingIOError as error:
             raise failure(errno.EEXIST, self._root.path.joinpath(*components)) from error
+
+    def copy(self, components: Sequence[str], source: int, size: int, check: Callable[[], None]) -> os.stat_result:
+        """Read and write: a file that may be written only once, and in order, can share no blocks."""
+        what = self._root.path.joinpath(*components)
+        return self.put(components, pieces_of(source, size, what=what, then=check))
 
     def check_whole(self, components: Sequence[str], info: os.stat_result) -> None:
         """Compare the file's size with its mark."""

@@ -14,6 +14,7 @@ from typing import Protocol
 
 from tiers import effects
 from tiers.protocol import Key, Part, Upload
+from tiers.volume_copying import copy_range
 from tiers.volume_facts import VolumeMode
 from tiers.volume_files import VolumeRoot, closing_fd, flush, sync_directory, write_all
 from tiers.volume_uploads import SparseUploads
@@ -83,6 +84,10 @@ class Layout(Protocol):
         """Store an object where the key is free; FileExistsError where it is not."""
         ...
 
+    def copy(self, components: Sequence[str], source: int, size: int, check: Callable[[], None]) -> os.stat_result:
+        """Store what the open file ``source`` holds; what ``check``, called after the last byte, raises refuses it."""
+        ...
+
     def check_whole(self, components: Sequence[str], info: os.stat_result) -> None:
         """Raise FileNotFoundError where the file under a key, whose stat is ``info``, is no object yet."""
         ...
@@ -107,11 +112,20 @@ class RenamedLayout:
 
     def put(self, components: Sequence[str], pieces: Pieces) -> os.stat_result:
         """Write beside, fsync, rename into place, fsync the folder."""
-        return self._store(components, pieces, self._root.publish)
+        return self._store(components, lambda fd: _write_pieces(fd, pieces), self._root.publish)
 
     def create(self, components: Sequence[str], data: bytes) -> os.stat_result:
         """Write beside, fsync, link into place where the key is free, fsync the folder."""
-        return self._store(components, (data,), self._root.publish_new)
+        return self._store(components, lambda fd: write_all(fd, data, 0), self._root.publish_new)
+
+    def copy(self, components: Sequence[str], source: int, size: int, check: Callable[[], None]) -> os.stat_result:
+        """Copy beside, fsync, rename into place, fsync the folder."""
+
+        def fill(fd: int) -> None:
+            copy_range(source, fd, 0, 0, size, what=self._root.path.joinpath(*components))
+            check()
+
+        return self._store(components, fill, self._root.publish)
 
     def check_whole(self, components: Sequence[str], info: os.stat_result) -> None:
         """Find nothing to object to."""
@@ -131,16 +145,13 @@ class RenamedLayout:
         self._root.remove_empty(components)
 
     def _store(
-        self, components: Sequence[str], pieces: Pieces, publish: Callable[[Path, Sequence[str]], None]
+        self, components: Sequence[str], fill: Callable[[int], None], publish: Callable[[Path, Sequence[str]], None]
     ) -> os.stat_result:
         fd, temporary = self._root.new_temporary()
         # Not closed before it has its key: open, it is locked, and nobody sweeps it.
         with closing_fd(fd):
             try:
-                offset = 0
-                for piece in pieces:
-                    write_all(fd, piece, offset)
-                    offset += len(piece)
+                fill(fd)
                 effects.fsync_fd(fd, str(temporary))
                 flush(fd)
                 info = os.fstat(fd)
@@ -150,3 +161,10 @@ class RenamedLayout:
                     effects.unlink(temporary)
                 raise
         return info
+
+
+def _write_pieces(fd: int, pieces: Pieces) -> None:
+    offset = 0
+    for piece in pieces:
+        write_all(fd, piece, offset)
+        offset += len(piece)

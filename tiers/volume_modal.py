@@ -124,6 +124,10 @@ class ModalTier:
                 raise self._stale("list_objects", key)
         return page
 
+    def copy(self, key: Key, source: ObjectInfo) -> ObjectInfo:
+        """Copy, then commit."""
+        return self._change("copy", key, lambda: self._inner.copy(key, source))
+
     def delete(self, key: Key) -> None:
         """Delete, then commit."""
         self._created.discard(key)

@@ -24,6 +24,7 @@ from tiers import effects
 from tiers.checks import check_part_set, check_parts_stored, part_length
 from tiers.errors import IntegrityError
 from tiers.protocol import Key, Part, Upload, UploadId
+from tiers.volume_copying import copy_range
 from tiers.volume_errnos import failure
 from tiers.volume_files import HIDDEN, VolumeRoot, flush, lock, open_to_lock, remove_folder, sync_directory, write_all
 
@@ -129,22 +130,9 @@ class PartWriter:
 
     def copy_from(self, source: int, start: int) -> None:
         """Fill the rest of the part from an open file, inside the filesystem where it can."""
-        while self._written < self._size:
-            left = self._size - self._written
-            offset = start + self._written
-            try:
-                count = os.copy_file_range(source, self.fd, left, offset, self._start + self._written)
-            except OSError as error:
-                if error.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
-                    raise
-                count = 0
-            if count > 0:
-                self._written += count
-                continue
-            data = os.pread(source, min(left, 1 << 20), offset)
-            if not data:
-                raise failure(errno.ESTALE, self._folder)
-            self.write(data)
+        done = self._written
+        copy_range(source, self.fd, start + done, self._start + done, self._size - done, what=self._folder)
+        self._written = self._size
 
     def finish(self) -> Part:
         """Make bytes and then marker durable."""

@@ -214,6 +214,7 @@ DAEMON_OPERATIONS = (
     Operation.UPLOAD_PART,
     Operation.LIST_PARTS,
     Operation.UPLOAD_PART_COPY,
+    Operation.COPY_OBJECT,
     Operation.COMPLETE_MULTIPART_UPLOAD,
     Operation.ABORT_MULTIPART_UPLOAD,
 )

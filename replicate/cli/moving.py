@@ -93,6 +93,9 @@ def restore(
         bool,
         typer.Option("--unsafe-allow-rollback", help="Although a log is shorter than this machine has seen it."),
     ] = False,
+    spread: Annotated[
+        bool, typer.Option("--spread", help="Read from all tiers that have it at once; each may charge for egress.")
+    ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done; write nothing.")] = False,
     config: ConfigOption = None,
     as_json: JsonOption = False,
@@ -113,6 +116,7 @@ def restore(
             if_absent=if_absent,
             fresh_ok=fresh_ok,
             paths=tuple(path or ()),
+            spread=spread,
             fresh=known_from_elsewhere(
                 min_sequence, max_age, expect_anchor or (), allow_rollback=unsafe_allow_rollback
             ),

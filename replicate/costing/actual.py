@@ -84,7 +84,7 @@ def expected_plan(
 ) -> Forecast:
     """Return what should have been counted: generations like ``record``, committed when they really were.
 
-    What then differs is what was asked more than once, kept for longer, or of another size.
+    What then differs is what was asked more than once, kept for longer, of another size, or copied instead of sent.
     """
     start, end = _span(counts, choices.start)
     parts = []

@@ -35,6 +35,7 @@ from replicate.requests import (
     restore_requests,
     verify_requests,
 )
+from replicate.reuse import Stock, reusing
 from replicate.verify import Share
 from tiers.protocol import Capabilities
 
@@ -120,9 +121,19 @@ class Forecast:
 
 
 def forecast(
-    name: str, record: GenerationRecord, sites: Sequence[Site], course: Course, *, seats: int = 1, currency: str = ""
+    name: str,
+    record: GenerationRecord,
+    sites: Sequence[Site],
+    course: Course,
+    *,
+    seats: int = 1,
+    currency: str = "",
+    unchanged: frozenset[str] = frozenset(),
 ) -> Forecast:
-    """Return the plan of a run whose generations are all like ``record``, on all ``sites``."""
+    """Return the plan of a run whose generations are all like ``record``, on all ``sites``.
+
+    The files that are ``unchanged`` are sent once, and copied inside the store where it can.
+    """
     run = RunPlan(
         start=course.begins,
         horizon=course.length,
@@ -133,7 +144,7 @@ def forecast(
         objects=groups(record),
         tiers=tuple(_tier_plan(site) for site in sites),
     )
-    parts = [_Tier(site, record, run) for site in sites]
+    parts = [_Tier(site, record, run, unchanged) for site in sites]
     manifest = ObjectGroup(bytes=max(part.stored.manifest_bytes for part in parts))
     run = replace(run, objects=(*run.objects, manifest))
     volumes = tuple(
@@ -206,14 +217,22 @@ def sending_of(record: GenerationRecord, capabilities: Capabilities, part_size: 
     return Sending(plan=plan_upload(record, prefix, capabilities, part_size=part_size), record=record)
 
 
-class _Tier:
-    """The usage of one tier over a run: linear in its generations, which all ask for the same."""
+def _following(sending: Sending, can: Capabilities, unchanged: frozenset[str]) -> Sending:
+    """Return the same generation where the one before it is there, by the hand of the same process."""
+    files = [file for file in sending.record.files if file.path in unchanged]
+    stock = Stock.of(sending.record.id, files, {item.path: item.key for item in sending.plan.objects})
+    return replace(sending, plan=reusing(sending.plan, stock, can))
 
-    def __init__(self, site: Site, record: GenerationRecord, run: RunPlan) -> None:
+
+class _Tier:
+    """The usage of one tier over a run: linear in its generations, which all but the first ask for the same."""
+
+    def __init__(self, site: Site, record: GenerationRecord, run: RunPlan, unchanged: frozenset[str]) -> None:
         self.site = site
         self.run = run
         self.record = record
         self.sending = sending_of(record, site.capabilities, site.part_size)
+        self.following = _following(self.sending, site.capabilities, unchanged)
         self.stored = Stored(record=record, manifest_bytes=manifest_bytes(record, self.sending.plan))
         body = commit_body(record, self.sending.plan, self.stored.manifest_bytes)
         self.entry = entry_bytes(record, body, slot=1, writer=Writer())
@@ -257,7 +276,7 @@ class _Tier:
         slot = at.next_slot
         due = head_due(slot, at.head_written)
         if due not in kinds:
-            kinds[due], _ = replicate_requests([self.sending], at, listing_pages=self.paged)
+            kinds[due], _ = replicate_requests([self.following], at, listing_pages=self.paged)
         after = replace(at, next_slot=slot + 1, read_to=slot + 1, seen=slot)
         return kinds[due], replace(after, head=slot, head_written=slot) if due else after
 

@@ -30,6 +30,7 @@ VERBS: Mapping[str, Operation] = MappingProxyType(
         "put_part": Operation.UPLOAD_PART,
         "list_parts": Operation.LIST_PARTS,
         "copy_part": Operation.UPLOAD_PART_COPY,
+        "copy": Operation.COPY_OBJECT,
         "complete": Operation.COMPLETE_MULTIPART_UPLOAD,
         "abort": Operation.ABORT_MULTIPART_UPLOAD,
     }

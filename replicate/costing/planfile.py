@@ -12,6 +12,7 @@
     name = "rank"
     bytes = 3062500000
     count = 32
+    unchanged = false                # true: the same in every generation, such as a frozen base; copied, not sent
 
     [[tier]]
     tier = "r2-example/standard"     # card/tier
@@ -100,6 +101,7 @@ class PlannedObject(Part):
     name: Slug = "file"
     bytes: Annotated[int, Field(ge=0, lt=2**53)]
     count: Annotated[int, Field(ge=1, le=MAX_OBJECTS)] = 1
+    unchanged: bool = False
 
 
 class PlannedTier(Part):

@@ -51,7 +51,10 @@ def _record(config: Config, plan: RestorePlan, best: Candidate, tiers: Sequence[
 def _fetching(
     request: RestoreRequest, best: Candidate, record: GenerationRecord | None, settings: TierConfig, holdings: Holdings
 ) -> Fetching:
-    """Return what comes from one tier: the first that has the generation serves, the others show their manifest."""
+    """Return what comes from one tier: the first that has the generation serves, the others show their manifest.
+
+    Where all are read at once any of them may serve all: what is said of each is then the most it can be.
+    """
     replica = next((one for one in best.replicas if one.tier == settings.name), None)
     if replica is None or record is None:
         return Fetching(stored=None)
@@ -61,5 +64,5 @@ def _fetching(
         stored=Stored(record=record, manifest_bytes=replica.commit.manifest_size),
         files=frozenset(chosen) if request.paths else None,
         here=frozenset((file.sha256, file.size) for file in here),
-        serves=replica is best.replicas[0],
+        serves=request.spread or replica is best.replicas[0],
     )

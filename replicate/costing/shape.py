@@ -1,6 +1,7 @@
 """What one generation is made of: a sealed record that is there, or one that a plan only describes."""
 
-from collections.abc import Iterable
+import hashlib
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from replicate.digests import combine, leaf_size_for
@@ -16,19 +17,30 @@ _UID = "00000000-0000-0000-0000-000000000000"
 
 
 class Described(NamedTuple):
-    """``files`` of ``size`` bytes each, named ``name`` and a number."""
+    """``files`` of ``size`` bytes each, named ``name`` and a number; ``unchanged`` from generation to generation."""
 
     name: str
     size: int
     files: int
+    unchanged: bool = False
+
+    @property
+    def paths(self) -> Iterator[str]:
+        """Their names."""
+        return (f"{self.name}-{number:05d}" for number in range(self.files))
 
 
 def described_record(run: str, objects: Iterable[Described]) -> GenerationRecord:
     """Return the record of a generation that nobody has sealed, so that the real planner can plan it.
 
-    Its digests are made up: they have their usual length, and nothing is checked against them.
+    Its digests are made up: they have their usual length, and nothing is checked against them.  Those of
+    unchanged files differ, so that each is a source of its own.
     """
-    files = tuple(_file(f"{one.name}-{number:05d}", one.size) for one in objects for number in range(one.files))
+    files = tuple(
+        _file(path, one.size, hashlib.sha256(path.encode()).hexdigest() if one.unchanged else _DIGEST)
+        for one in objects
+        for path in one.paths
+    )
     digest = content_digest(files, ())[:8]
     return GenerationRecord(
         format=1,
@@ -48,9 +60,9 @@ def described_record(run: str, objects: Iterable[Described]) -> GenerationRecord
     )
 
 
-def _file(path: str, size: int) -> SealedFile:
+def _file(path: str, size: int, digest: str) -> SealedFile:
     leaf_size = leaf_size_for(size)
-    leaves = (_DIGEST,) * max(1, -(-size // leaf_size))
+    leaves = (digest,) * max(1, -(-size // leaf_size))
     return SealedFile(path=path, size=size, mode=0o644, sha256=combine(leaves), leaf_size=leaf_size, leaves=leaves)
 
 

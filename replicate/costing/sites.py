@@ -106,7 +106,10 @@ def described(loaded: LoadedPlan, cards: CardSet, only: str | None = None) -> tu
 
 def _named(loaded: LoadedPlan) -> list[Described]:
     """Return the objects under names that differ."""
-    return [Described(f"{one.name}-{index}", one.bytes, one.count) for index, one in enumerate(loaded.plan.objects)]
+    return [
+        Described(f"{one.name}-{index}", one.bytes, one.count, one.unchanged)
+        for index, one in enumerate(loaded.plan.objects)
+    ]
 
 
 def _planned(loaded: LoadedPlan, record: GenerationRecord, sites: Sequence[Site], name: str) -> Forecast:
@@ -115,7 +118,10 @@ def _planned(loaded: LoadedPlan, record: GenerationRecord, sites: Sequence[Site]
         start=plan.start, length=plan.length, cadence=plan.every, hold=plan.hold, delete_at_end=plan.delete_at_end
     )
     with as_ours():
-        return forecast(name, record, sites, course, seats=plan.seats, currency=plan.currency or "")
+        unchanged = frozenset(path for one in _named(loaded) if one.unchanged for path in one.paths)
+        return forecast(
+            name, record, sites, course, seats=plan.seats, currency=plan.currency or "", unchanged=unchanged
+        )
 
 
 def _planned_site(loaded: LoadedPlan, index: int, tier: PlannedTier, cards: CardSet, record: GenerationRecord) -> Site:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from replicate.errors import CkptierError, Fenced, UsageError
-from replicate.generation.owned import own
+from replicate.generation.owned import StagingBuffers
 
 if TYPE_CHECKING:
     from replicate.generation.store import RunStore
@@ -28,7 +28,8 @@ class AsyncPublisher:
     """Publishes copies of a state; at most ``limit`` are in flight.
 
     ``when_full`` "wait" makes a further call wait for a place, "raise" makes it raise
-    Fenced.  In a forked child it starts empty: what the parent had under way is the parent's.
+    Fenced.  Each publication in flight has memory of its own for the copy, which is kept for the
+    next one; close() lets go of it.  In a forked child it starts empty: what the parent had under way is the parent's.
     """
 
     def __init__(self, store: "RunStore", *, limit: int = 1, when_full: Literal["wait", "raise"] = "wait") -> None:
@@ -45,9 +46,11 @@ class AsyncPublisher:
         self._in_flight = 0
         self._failures: list[BaseException] = []
         self._closed = False
+        self._spare: list[StagingBuffers] = []
 
     def _mind_forks(self) -> None:
         if self._pid != os.getpid():
+            _of_the_parent.append(self._spare)
             self._start_over()
 
     @property
@@ -60,16 +63,23 @@ class AsyncPublisher:
     def submit(self, state: Any, *, writer: Writer, next_update: int, **options: Any) -> None:
         """Copy ``state`` and publish it with ``writer(directory, copy)``; ``options`` are those of publish.
 
-        The caller may change its state as soon as this returns.  Raises the failure of an
-        earlier one, and UsageError for what publish would refuse at once.
+        The caller may change its state as soon as this returns; what lies on a GPU by work on
+        the stream that is current now.  The copy is the writer's until it returns.  Raises the
+        failure of an earlier one, and UsageError for what publish would refuse at once.
         """
         self._mind_forks()
         publication = self._store.publish(next_update=next_update, **options)
         self._take_place()
         try:
-            copied = own(state)
+            buffers = self._buffers()
+            copied, ready = buffers.take(state)
+
+            def write(directory: Path) -> None:
+                ready()
+                writer(directory, copied)
+
             thread = threading.Thread(
-                target=self._work, args=(publication, writer, copied), name="ckptier-publish", daemon=False
+                target=self._work, args=(publication, write, buffers), name="ckptier-publish", daemon=False
             )
             thread.start()
         except BaseException:
@@ -92,22 +102,29 @@ class AsyncPublisher:
             self._raise_failures()
             self._in_flight += 1
 
-    def _work(self, publication: Any, writer: Writer, state: Any) -> None:
+    def _buffers(self) -> StagingBuffers:
+        with self._changed:
+            return self._spare.pop() if self._spare else StagingBuffers()
+
+    def _work(self, publication: Any, write: Callable[[Path], None], buffers: StagingBuffers) -> None:
         failure: BaseException | None = None
         try:
             with publication as directory:
-                writer(directory, state)
+                write(directory)
         except BaseException as error:  # noqa: BLE001 - handed to the next call; nothing else would ever see it
             failure = error
-        self._end(failure)
+        # After a failure a copy may still be under way into them: they are not used again.
+        self._end(failure, None if failure is not None else buffers)
 
-    def _end(self, failure: BaseException | None) -> None:
+    def _end(self, failure: BaseException | None, buffers: StagingBuffers | None = None) -> None:
         if failure is not None:
             _log.error("publishing in the background failed: %s", failure)
         with self._changed:
             if failure is not None:
                 self._failures.append(failure)
                 _unraised.add(self)
+            if buffers is not None and not self._closed:
+                self._spare.append(buffers)
             self._in_flight -= 1
             self._changed.notify_all()
 
@@ -133,6 +150,7 @@ class AsyncPublisher:
         self._mind_forks()
         with self._changed:
             self._closed = True
+            self._spare.clear()
         self.wait()
 
     def __enter__(self) -> Self:
@@ -150,6 +168,9 @@ class AsyncPublisher:
         """Return failures that no call has raised yet, in the process that they happened in."""
         return list(self._failures) if self._pid == os.getpid() else []
 
+
+_of_the_parent: list[list[StagingBuffers]] = []
+"""Memory of a forked child's parent: pinned memory must not be given back in a process that did not pin it."""
 
 _unraised: set[AsyncPublisher] = set()
 """Publishers with failures that no call has raised yet: kept here even where the program let go of them."""

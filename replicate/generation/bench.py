@@ -4,15 +4,17 @@ import logging
 from dataclasses import dataclass
 
 from replicate import canonical
+from replicate.digests import Leave
 from replicate.errors import IntegrityFailure, LocalDisk
 from replicate.generation import descent
 from replicate.generation.disk import local_io, read_document, write_durably
 from replicate.generation.evidence import Evidence, Level, write_evidence
 from replicate.generation.lineage import Lineage, allocate, read_lineage
-from replicate.generation.local import LocalGeneration, load_generation, scan_generations
+from replicate.generation.local import LocalGeneration, generation_ids, is_usable, load_generation, scan_generations
 from replicate.generation.locks import held
 from replicate.generation.seal import Description, Place, SealOrder, seal_tree
 from replicate.generation.staging import Staging
+from replicate.generation.tree import Tree
 from replicate.generation.validate import Limits, Verdict, is_as_sealed, validate_generation
 from replicate.layout import GenerationId, LocalRun, RunName
 from tiers import effects
@@ -30,6 +32,7 @@ class Bench:
     run: RunName
     clock: Clock
     hash_workers: int
+    leave: Leave | None = None
     limits: Limits
 
     def now(self) -> str:
@@ -39,16 +42,24 @@ class Bench:
     def reserve(self) -> Place:
         """Take the next place in the current attempt, opening the first attempt of a fresh store."""
         with held(self.local.lock):
-            present = scan_generations(self.local)
-            highest = max((one.id.sequence for one in present), default=0)
+            present = generation_ids(self.local)  # by name: a save should not wait for the evidence of thousands
+            highest = max((one.sequence for one in present), default=0)
             lineage = allocate(self.local, self.clock, run=self.run, present=highest)
             return self.place(lineage, lineage.attempt, lineage.attempt_id, lineage.highest_sequence, present)
 
     def seal(
-        self, staging: Staging, place: Place, description: Description, *, began: float, spent: int = 0
+        self,
+        staging: Staging,
+        place: Place,
+        description: Description,
+        *,
+        began: float,
+        spent: int = 0,
+        tree: Tree | None = None,
     ) -> LocalGeneration:
         """Seal a staging directory and drop its shell; after an error it is the caller's.
 
+        ``tree`` is what was found there, where it was looked over already.
         ``began`` is monotonic; ``spent`` are milliseconds that saving took before.
         """
 
@@ -56,18 +67,26 @@ class Bench:
             return spent + round((self.clock.monotonic() - began) * 1000)
 
         order = SealOrder(
-            place=place, description=description, elapsed=elapsed, now=self.now, hash_workers=self.hash_workers
+            place=place,
+            description=description,
+            elapsed=elapsed,
+            now=self.now,
+            hash_workers=self.hash_workers,
+            leave=self.leave,
         )
-        sealed = seal_tree(staging.tree, order, self.local)
+        sealed = seal_tree(staging.tree, order, self.local, tree)
         staging.discard()
         return LocalGeneration(id=sealed.record.generation, directory=sealed.directory, evidence=sealed.evidence)
 
     def place(
-        self, lineage: Lineage, attempt: int, attempt_id: str, sequence: int, present: tuple[LocalGeneration, ...]
+        self, lineage: Lineage, attempt: int, attempt_id: str, sequence: int, present: tuple[GenerationId, ...]
     ) -> Place:
-        """Return a generation's place; its parent is the newest usable one before it in the attempt."""
-        before = (one for one in present if one.id.attempt == attempt and one.id.sequence < sequence)
-        parent = next((str(one.id) for one in before if one.level is not Level.QUARANTINED), None)
+        """Return a generation's place; its parent is the newest usable one before it in the attempt.
+
+        ``present`` is newest first.
+        """
+        before = (one for one in present if one.attempt == attempt and one.sequence < sequence)
+        parent = next((str(one) for one in before if is_usable(self.local, one)), None)
         return Place(
             run=self.run,
             run_uid=lineage.run_uid,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from replicate.errors import IntegrityFailure
 from replicate.generation.bench import Bench
 from replicate.generation.lineage import read_lineage
-from replicate.generation.local import LocalGeneration, Skipped, scan_generations
+from replicate.generation.local import LocalGeneration, Skipped, generation_ids
 from replicate.generation.staging import StagedRecord, Staging, hold, staged
 
 
@@ -56,6 +56,6 @@ def _seal(bench: Bench, staging: Staging, record: StagedRecord) -> LocalGenerati
     began = bench.clock.monotonic()
     place, lineage = record.place, read_lineage(bench.local)
     if lineage is not None:
-        present = scan_generations(bench.local)
+        present = generation_ids(bench.local)
         place = bench.place(lineage, place.attempt, place.attempt_id, place.sequence, present)
     return bench.seal(staging, place, record.description, began=began, spent=record.save_milliseconds)

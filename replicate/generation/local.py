@@ -68,17 +68,34 @@ def _damaged_hint(generation: GenerationId) -> str:
 
 def scan_generations(local: LocalRun) -> tuple[LocalGeneration, ...]:
     """List what lies in ``generations/``, newest first by (attempt, sequence), whatever its state."""
+    found = []
+    for generation in generation_ids(local):
+        try:
+            found.append(load_generation(local, generation))
+        except NothingFound:
+            _log.info("%s was removed meanwhile", generation)
+    return tuple(found)
+
+
+def generation_ids(local: LocalRun) -> tuple[GenerationId, ...]:
+    """List the ids of what lies there, in the same order, by its names alone."""
     with local_io(local.generations, "listing the generations"):
         names = [path.name for path in local.generations.iterdir()] if local.generations.is_dir() else []
     found = []
     for name in names:
         try:
-            found.append(load_generation(local, GenerationId.parse(name)))
+            found.append(GenerationId.parse(name))
         except UsageError:
             _log.warning("%s is no generation and is left alone", local.generations / name)
-        except NothingFound:
-            _log.info("%s was removed meanwhile", name)
-    return tuple(sorted(found, key=lambda one: one.id, reverse=True))
+    return tuple(sorted(found, reverse=True))
+
+
+def is_usable(local: LocalRun, generation: GenerationId) -> bool:
+    """Whether it is there and not quarantined."""
+    try:
+        return load_generation(local, generation).level is not Level.QUARANTINED
+    except NothingFound:
+        return False
 
 
 def load_generation(local: LocalRun, generation: GenerationId) -> LocalGeneration:

@@ -6,6 +6,7 @@ found hurt.  Each is bound to the manifest's digest: it says nothing about anoth
 """
 
 import logging
+import os
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal
 
@@ -21,6 +22,7 @@ from replicate.manifest import Record, Sha256, Text, parse
 from tiers import effects
 
 _MAX_BYTES = 1024 * 1024
+_HURT = f'"{Level.QUARANTINED}"'.encode()
 _log = logging.getLogger(__name__)
 
 
@@ -78,17 +80,29 @@ def damaged_proofs(local: LocalRun) -> tuple[str, ...]:
 
 def known_hurt(local: LocalRun) -> tuple[Proof, ...]:
     """Return what was written down of copies that were found hurt, whatever became of them since."""
-    return tuple(one for one in _proofs(local) if isinstance(one, Proof) and one.level is Level.QUARANTINED)
+    found = _proofs(local, saying=_HURT)
+    return tuple(one for one in found if isinstance(one, Proof) and one.level is Level.QUARANTINED)
 
 
-def _proofs(local: LocalRun) -> Iterator[Proof | IntegrityFailure]:
-    for path in sorted(local.evidence.glob("*@*.json")):
+def _proofs(local: LocalRun, *, saying: bytes = b"") -> Iterator[Proof | IntegrityFailure]:
+    """Read the documents that contain these bytes: parsing thousands that do not would take long."""
+    for name in sorted(_named(local)):
+        path = local.evidence / name
         try:
             data = read_document(path, _MAX_BYTES)
-            if data is not None:
+            if data is not None and saying in data:
                 yield parse(Proof, data, what=str(path), max_bytes=_MAX_BYTES)
         except IntegrityFailure as error:
             yield error
+
+
+def _named(local: LocalRun) -> frozenset[str]:
+    """Return the names of all documents about copies on tiers, by one listing."""
+    with local_io(local.evidence, "listing it"):
+        if not local.evidence.is_dir():
+            return frozenset()
+        with os.scandir(local.evidence) as entries:
+            return frozenset(entry.name for entry in entries if "@" in entry.name and entry.name.endswith(".json"))
 
 
 def forget_proof(local: LocalRun, generation: GenerationId, tier: str) -> None:
@@ -105,7 +119,16 @@ def _name(generation: GenerationId, tier: str) -> str:
 
 def proof_levels(local: LocalRun, tier: str, live: Iterable[LiveCommit]) -> dict[GenerationId, Level]:
     """Return how well the live commits of a tier are known to be good."""
-    return {one.id: proof_level(local, one.id, tier, one.manifest_sha256) for one in live}
+    return levels_of(local, tier, ((one.id, one.manifest_sha256) for one in live))
+
+
+def levels_of(local: LocalRun, tier: str, copies: Iterable[tuple[GenerationId, str]]) -> dict[GenerationId, Level]:
+    """Return how well copies, each with the digest of its manifest, are known to be good."""
+    named = _named(local)  # of thousands that are committed, few have a document
+    return {
+        one: proof_level(local, one, tier, digest) if _name(one, tier) in named else Level.REPLICATED
+        for one, digest in copies
+    }
 
 
 def found_hurt(local: LocalRun) -> dict[str, dict[GenerationId, Level]]:

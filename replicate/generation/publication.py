@@ -12,6 +12,7 @@ from types import TracebackType
 from replicate.errors import IntegrityFailure, LocalDisk
 from replicate.generation.bench import Bench
 from replicate.generation.disk import FULL, disk_error
+from replicate.generation.earlywrite import EarlyWriter
 from replicate.generation.evidence import Level
 from replicate.generation.local import LocalGeneration, load_generation
 from replicate.generation.released import DiskNearlyFull, describe_shortage, make_room
@@ -38,6 +39,7 @@ class Publication(AbstractContextManager[Path]):
     _staging: Staging | None = field(default=None, init=False)
     _began: float = field(default=0.0, init=False)
     _pid: int = field(default=0, init=False)
+    _early: EarlyWriter | None = field(default=None, init=False)
 
     def __enter__(self) -> Path:
         sweep(self.bench.local)
@@ -46,6 +48,9 @@ class Publication(AbstractContextManager[Path]):
             warnings.warn(describe_shortage(self.bench.local, room), DiskNearlyFull, stacklevel=2)
         self._began, self._pid = self.bench.clock.monotonic(), os.getpid()
         self._staging = Staging.open(self.bench.local)
+        if self.bench.hash_workers > 1:  # with one, no thread may be started
+            self._early = EarlyWriter(self._staging.files, self.bench.clock)
+            self._early.start()
         return self._staging.files
 
     def __exit__(
@@ -54,6 +59,8 @@ class Publication(AbstractContextManager[Path]):
         staging, self._staging = self._staging, None
         if staging is None or self._pid != os.getpid():
             return
+        if self._early is not None:
+            self._early.stop()
         if error is not None:
             failure = _disk_failure(error, staging)  # first: dropping frees what it says is full
             staging.discard()
@@ -70,11 +77,11 @@ class Publication(AbstractContextManager[Path]):
         tree = check_tree(staging.files, self.description)
         place = self.bench.reserve()
         if self.defer_seal:
-            make_durable(staging.files, tree)
+            make_durable(staging.files, tree, threads=self.bench.hash_workers > 1)
             spent = round((self.bench.clock.monotonic() - self._began) * 1000)
             staging.stage(StagedRecord(place=place, description=self.description, save_milliseconds=spent))
             return
-        self.generation = self.bench.seal(staging, place, self.description, began=self._began)
+        self.generation = self.bench.seal(staging, place, self.description, began=self._began, tree=tree)
         if self.validate:
             self.generation = self._approved(self.generation)
 

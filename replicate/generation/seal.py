@@ -6,19 +6,19 @@ The one time that checkpoint bytes are hashed.  A directory to be sealed holds
 
 import errno
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import Field
 
 from replicate import canonical
-from replicate.digests import MIN_LEAF, digest_file
-from replicate.errors import IntegrityFailure, UsageError
+from replicate.digests import Leave
+from replicate.errors import UsageError
 from replicate.generation.disk import disk_error, local_io, make_directory, write_new
-from replicate.generation.evidence import Evidence, FileIdentity, Level, evidence_path, write_evidence
-from replicate.generation.tree import Found, Tree, scan
+from replicate.generation.evidence import Evidence, Level, evidence_path, write_evidence
+from replicate.generation.hashing import FLUSHERS, flush, flush_and_hash
+from replicate.generation.tree import Tree, scan
 from replicate.layout import GenerationId, LocalRun
 from replicate.manifest import (
     Accumulation,
@@ -34,7 +34,6 @@ from tiers import effects
 
 RECORD = "generation.json"
 FILES = "files"
-T = TypeVar("T")
 
 
 class Description(Record):
@@ -71,13 +70,17 @@ class Sealed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SealOrder:
-    """How to seal.  ``elapsed`` gives the milliseconds since saving began, ``now`` the time as RFC 3339."""
+    """How to seal.  ``elapsed`` gives the milliseconds since saving began, ``now`` the time as RFC 3339.
+
+    ``leave`` is asked before each block of bytes is hashed, and waits where the process has to.
+    """
 
     place: Place
     description: Description
     elapsed: Callable[[], int]
     now: Callable[[], str]
     hash_workers: int = 2
+    leave: Leave | None = None
 
 
 def check_tree(files: Path, description: Description) -> Tree:
@@ -96,23 +99,25 @@ def check_tree(files: Path, description: Description) -> Tree:
     return tree
 
 
-def make_durable(files: Path, tree: Tree) -> None:
+def make_durable(files: Path, tree: Tree, *, threads: bool) -> None:
     """Fsync every file and directory of a tree, without reading it (deferred seal)."""
+    flush(files, tree.files, FLUSHERS if threads else 1)
     with local_io(files, "flushing"):
-        for found in tree.files:
-            effects.fsync_file(files / found.path)
         _fsync_directories(files, tree)
 
 
-def seal_tree(directory: Path, order: SealOrder, local: LocalRun) -> Sealed:
+def seal_tree(directory: Path, order: SealOrder, local: LocalRun, tree: Tree | None = None) -> Sealed:
     """Seal ``directory`` (on the store's filesystem) into ``generations/<id>``.
+
+    ``tree`` is what was found there, where it was looked over already.
 
     Evidence is written before the rename: a disk that fills there leaves no generation.
     After an error nothing stands in ``generations/`` and the directory is the caller's to remove.
     """
     files = directory / FILES
-    tree = check_tree(files, order.description)
-    identities, sealed = _digest(files, tree, order.hash_workers)
+    tree = tree or check_tree(files, order.description)
+    hashed = flush_and_hash(files, tree.files, order.hash_workers, order.leave)
+    identities, sealed = {file.path: identity for identity, file in hashed}, tuple(file for _, file in hashed)
     record = _record(sealed, tree.empty, order)
     data = record.encode()
     with local_io(directory, "sealing"):
@@ -168,47 +173,6 @@ def _record(files: Sequence[SealedFile], empty: tuple[str, ...], order: SealOrde
         save_milliseconds=order.elapsed(),
         files=tuple(files),
         directories=empty,
-    )
-
-
-def _digest(files: Path, tree: Tree, workers: int) -> tuple[dict[str, FileIdentity], tuple[SealedFile, ...]]:
-    """Flush and hash: small files beside each other, the leaves of a large one beside each other."""
-    small = [found for found in tree.files if found.status.st_size <= MIN_LEAF]
-    large = [found for found in tree.files if found.status.st_size > MIN_LEAF]
-    done = parallel(lambda found: _seal_file(files, found, 1), small, workers)
-    done += [_seal_file(files, found, workers) for found in large]
-    done.sort(key=lambda pair: pair[1].path)
-    return {file.path: identity for identity, file in done}, tuple(file for _, file in done)
-
-
-def parallel(work: Callable[[Found], T], items: list[Found], workers: int) -> list[T]:
-    """Map with threads; with one worker none is started, which also works while the interpreter shuts down."""
-    if workers == 1 or len(items) < 2:  # noqa: PLR2004 - one item needs no pool
-        return [work(item) for item in items]
-    with ThreadPoolExecutor(workers, thread_name_prefix="ckptier-seal") as pool:
-        return list(pool.map(work, items))
-
-
-def _seal_file(files: Path, found: Found, workers: int) -> tuple[FileIdentity, SealedFile]:
-    path = files / found.path
-    with local_io(path, "flushing"):
-        effects.fsync_file(path)
-    with local_io(path, "hashing"):
-        before = FileIdentity.of(path)
-        digest = digest_file(path, before.size, workers=workers)
-        after = path.lstat()
-    if FileIdentity.of(path) != before:
-        raise IntegrityFailure(
-            f"{found.path!r} changed while it was sealed",
-            hint="finish writing before the block is left: no writer thread may go on",
-        )
-    return before, SealedFile(
-        path=found.path,
-        size=digest.size,
-        mode=after.st_mode & 0o777,
-        sha256=digest.sha256,
-        leaf_size=digest.leaf_size,
-        leaves=digest.leaves,
     )
 
 

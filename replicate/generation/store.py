@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pydantic import ValidationError
 
+from replicate.digests import Leave, default_workers
 from replicate.errors import IntegrityFailure, LocalDisk, NothingFound, UsageError
 from replicate.generation import adoption, deferred, removal, restored
 from replicate.generation.bench import Bench
@@ -39,7 +40,9 @@ class EnvironmentChanged(UserWarning):
 class RunStore:
     """The local generations of one run, under ``path`` = ``<store>/<run>``.
 
-    Several processes may use one store at a time.  Opening it creates nothing.
+    Several processes may use one store at a time.  Opening it creates nothing.  ``hash_workers``
+    are leaves hashed at once, by default one for each CPU.  ``leave`` is asked before each
+    block of bytes is hashed, and waits where the process has to.
     """
 
     def __init__(
@@ -48,15 +51,17 @@ class RunStore:
         *,
         run: str | None = None,
         clock: Clock | None = None,
-        hash_workers: int = 2,
+        hash_workers: int | None = None,
         limits: Limits | None = None,
+        leave: Leave | None = None,
     ) -> None:
         root = Path(path).absolute()
         self._bench = Bench(
             local=LocalRun(root),
             run=run_name(root.name if run is None else run),
             clock=clock or SystemClock(),
-            hash_workers=max(1, hash_workers),
+            hash_workers=default_workers() if hash_workers is None else max(1, hash_workers),
+            leave=leave,
             limits=limits or Limits(),
         )
         self._background: AsyncPublisher | None = None

@@ -112,8 +112,7 @@ def _committed(state: LogState, entry: Entry) -> LogState:
         objects=commit.objects,
         at=entry.at,
     )
-    update = {"founded": True, "live": (*state.live, live), "attempts": with_attempt(state, entry)}
-    return state.model_copy(update=update)
+    return state.with_commit(live).model_copy(update={"attempts": with_attempt(state, entry)})
 
 
 def _retired(state: LogState, entry: Entry) -> LogState:
@@ -133,8 +132,7 @@ def _retired(state: LogState, entry: Entry) -> LogState:
         at=entry.at,
         damaged=body.damaged,
     )
-    live = tuple(commit for commit in state.live if commit is not found)
-    return state.model_copy(update={"live": live, "retired": (*retired, gone)})
+    return state.without(found).model_copy(update={"retired": (*retired, gone)})
 
 
 def _pinned(state: LogState, entry: Entry) -> LogState:

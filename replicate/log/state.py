@@ -1,7 +1,9 @@
 """What a log adds up to: the folded state, which every 256th entry carries."""
 
 from collections import Counter
-from typing import Annotated
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Any, Self
 
 from pydantic import Field
 
@@ -83,7 +85,30 @@ class LogState(Record):
 
     def find(self, generation: GenerationId | str) -> LiveCommit | None:
         """Return the live commit of a generation."""
-        return next((commit for commit in self.live if commit.generation == str(generation)), None)
+        return self.by_name.get(str(generation))
+
+    @cached_property
+    def by_name(self) -> dict[str, LiveCommit]:
+        """Live commits by generation; of two that bear one name, the first."""
+        return {commit.generation: commit for commit in reversed(self.live)}
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """Return a copy; pydantic takes along what was derived, so what live commits it was derived from must stand."""
+        after = super().model_copy(update=update, deep=deep)
+        if update and "live" in update:
+            after.__dict__.pop("by_name", None)
+        return after
+
+    def with_commit(self, commit: LiveCommit) -> Self:
+        """Return the state with one more live commit, of a generation that has none."""
+        after = self.model_copy(update={"founded": True, "live": (*self.live, commit)})
+        # Following a long log would otherwise index all of it again at each entry.
+        after.__dict__["by_name"] = {**self.by_name, commit.generation: commit}
+        return after
+
+    def without(self, commit: LiveCommit) -> Self:
+        """Return the state in which a live commit stands no more."""
+        return self.model_copy(update={"live": tuple(one for one in self.live if one is not commit)})
 
     @property
     def lost(self) -> tuple[Retired, ...]:

@@ -30,7 +30,8 @@ def render_preview(previews: Sequence[TierPreview]) -> str:
             what = f"  {one.decision.id}  {one.decision.choice}"
             if one.decision.choice is Choice.UPLOAD:
                 size = human_bytes(one.total_bytes)
-                lines.append(f"{what}: {size}, {count(one.objects, 'object')}, {count(one.requests, 'request')}")
+                what += f": {size}{_copied(one.copied_bytes, one.copied_from)}"
+                lines.append(f"{what}, {count(one.objects, 'object')}, {count(one.requests, 'request')}")
                 if one.hashed_again:
                     lines.append(
                         f"    {human_bytes(one.hashed_again)} are hashed again: part_size is not the leaf size"
@@ -51,8 +52,8 @@ def render_replicated(report: ReplicateReport) -> str:
             lines.append(f"{result.tier}: FAILED: {without(result.tier, result.failure.message)}")
             lines += [f"  next: {result.failure.hint}"] if result.failure.hint else []
         elif result.report is not None:
-            done = [str(one.generation) for one in result.report.committed]
-            lines += [f"{result.tier}: committed {one}" for one in done]
+            done = result.report.committed
+            lines += [f"{result.tier}: committed {one.generation}{_copied(one.copied_bytes)}" for one in done]
             lines += [] if done or result.forked else [f"{result.tier}: nothing to do"]
             lines += [f"  QUARANTINED {one}: {reason}" for one, reason in result.report.damaged]
             lines += [f"{result.tier}: FORKED {one.id}: {one.reason}" for one in result.forked]
@@ -62,6 +63,11 @@ def render_replicated(report: ReplicateReport) -> str:
             lines.append(f"{result.tier}: stopped; the next start resumes it")
     lines += [f"QUARANTINED {one}: {reason}" for one, reason in report.quarantined.items()]
     return "\n".join(lines)
+
+
+def _copied(size: int, source: str = "") -> str:
+    """Say how much was, or is, copied inside the store."""
+    return f", {human_bytes(size)} of it copied there{source and f' from {source}'}" if size else ""
 
 
 def render_restored(report: RestoreReport) -> str:

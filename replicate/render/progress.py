@@ -37,6 +37,7 @@ def progress_events(*, as_json: bool) -> Iterator[Events]:
 
     def committed(tier: str, one: Committed) -> None:
         words = f"{tier}: committed {one.generation} in slot {one.slot}, verified by {', '.join(one.verified_by)}"
+        words += f"; {human_bytes(one.copied_bytes)} of it were copied there" if one.copied_bytes else ""
         tell(
             "committed",
             words,
@@ -44,6 +45,7 @@ def progress_events(*, as_json: bool) -> Iterator[Events]:
             generation=str(one.generation),
             slot=one.slot,
             bytes=one.total_bytes,
+            copied_bytes=one.copied_bytes,
             verified_by=list(one.verified_by),
         )
 

@@ -104,9 +104,13 @@ class Folder:
         finally:
             os.close(fd)
 
-    def open_file(self, name: str, flags: int = 0) -> int:
-        """Open a file for reading and writing, private where it is created; OSError unless it is one, of one name."""
-        fd = os.open(name, FILE | os.O_NONBLOCK | flags, PRIVATE_FILE, dir_fd=self.fd)
+    def create_file(self, name: str) -> int:
+        """Create a private file and open it for reading and writing; FileExistsError for whatever stands there."""
+        return os.open(name, FILE | os.O_CREAT | os.O_EXCL, PRIVATE_FILE, dir_fd=self.fd)
+
+    def open_file(self, name: str) -> int:
+        """Open a file for reading and writing; OSError unless it is one, of one name."""
+        fd = os.open(name, FILE | os.O_NONBLOCK, dir_fd=self.fd)
         try:
             _refuse_special(fd, name)
         except BaseException:
@@ -171,7 +175,7 @@ def check_ours(parent: Folder, folder: Folder) -> None:
 
 
 def walk(folder: Folder, below: str = "") -> Iterator[tuple[str, int | None]]:
-    """Yield (path, size) of all below a folder: None for a folder, -1 for what is no regular file."""
+    """Yield (path, size) of all below a folder: None for a folder, -1 for what is no regular file of one name."""
     for name in folder.names():
         path = f"{below}/{name}" if below else name
         status = folder.look(name)
@@ -180,7 +184,7 @@ def walk(folder: Folder, below: str = "") -> Iterator[tuple[str, int | None]]:
             with folder.enter(name) as inner:
                 yield from walk(inner, path)
         elif status is not None:
-            yield path, status.st_size if stat.S_ISREG(status.st_mode) else -1
+            yield path, status.st_size if stat.S_ISREG(status.st_mode) and status.st_nlink == 1 else -1
 
 
 def _refuse_special(fd: int, name: str) -> None:

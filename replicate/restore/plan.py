@@ -48,6 +48,8 @@ class RestoreRequest:
     allows tiers that do not answer, ``strict`` forbids falling back, ``if_absent`` is content
     with what the store has, and ``fresh_ok`` with a proof that there is nothing.  ``paths``
     are shell patterns over paths, for a part of the files, and ``fresh`` what is known of the newest.
+    ``spread`` reads from every tier that has the generation at once; without it, ``near`` names the tiers
+    that are read before the others: volumes above all, of which reading costs no egress.
     """
 
     generation: GenerationId | None = None
@@ -58,6 +60,8 @@ class RestoreRequest:
     if_absent: bool = False
     fresh_ok: bool = False
     paths: tuple[str, ...] = ()
+    spread: bool = False
+    near: frozenset[str] = frozenset()
     fresh: Freshness = field(default_factory=Freshness)
 
 
@@ -118,7 +122,10 @@ class Replica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A generation to try, with the tiers that committed it in declared order; ``local``: the store has it."""
+    """A generation to try; ``local``: the store has it.
+
+    The tiers that committed it are in the order in which they are read: near ones first, else as declared.
+    """
 
     generation: GenerationId
     replicas: tuple[Replica, ...]
@@ -279,7 +286,7 @@ def _counted(request: RestoreRequest, held: Held, run_uid: str | None) -> Held:
 
 def _candidates(request: RestoreRequest, answers: Sequence[TierAnswer], held: Held) -> tuple[Candidate, ...]:
     replicas: dict[GenerationId, list[Replica]] = {}
-    for answer in answers:
+    for answer in sorted(answers, key=lambda answer: answer.tier not in request.near):
         for commit in answer.view.live if answer.view else ():
             replicas.setdefault(commit.id, []).append(Replica(tier=answer.tier, commit=commit))
     here = {generation.id: generation for generation in held.generations if generation.fault is None}

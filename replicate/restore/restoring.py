@@ -1,22 +1,18 @@
 """Carrying out a restore: the newest provable generation, whole and verified, or nothing."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
 
 from replicate.errors import (
-    CapabilityMissing,
     CkptierError,
-    Denied,
     IntegrityFailure,
     LocalDisk,
     NothingFound,
     PartialFailure,
     TrustFailure,
-    Unreachable,
-    from_tier_error,
 )
 from replicate.generation.lineage import RestoredFrom
 from replicate.generation.reading import reading
@@ -26,9 +22,11 @@ from replicate.log import LogState
 from replicate.logbook import Logbook
 from replicate.manifest import GenerationRecord, SealedFile
 from replicate.priced import Priced
-from replicate.restore.fetch import MIB, RETIRED, AllRetired, Fault, Fetcher, Incident, NotProved, Tally
+from replicate.restore.documents import Provable, read_documents, unfetched
+from replicate.restore.fetch import MIB, RETIRED, AllRetired, Fetcher, Incident, NotProved, Tally, Ways
 from replicate.restore.folder import Folder
 from replicate.restore.holdings import Holdings, ask, read_holdings
+from replicate.restore.pages import available_memory, page_policy
 from replicate.restore.plan import (
     LOCAL,
     Candidate,
@@ -40,12 +38,12 @@ from replicate.restore.plan import (
     TierAnswer,
     plan_restore,
 )
-from replicate.restore.sources import Source, TierSource
+from replicate.restore.sources import on_volume
 from replicate.restore.staging import FULL, Staging, current_umask, disk_failure, locked
 from replicate.restore.targets import DirectoryTarget, Publication, StoreTarget, Target
-from replicate.verify import Share, check_files, read_manifest
+from replicate.verify import Share, check_files
 from tiers.clock import Clock
-from tiers.errors import IntegrityError, ObjectNotFound, TierError
+from tiers.errors import TierError
 from tiers.protocol import Tier
 
 Price = Callable[[RestorePlan, Sequence[TierAnswer], Holdings], tuple[Priced, ...]]
@@ -56,13 +54,16 @@ Price = Callable[[RestorePlan, Sequence[TierAnswer], Holdings], tuple[Priced, ..
 class RestoreOptions:
     """How a restore works.  ``margin`` bytes stay free; memory is ``workers`` buffers and a constant.
 
-    ``price`` is asked by a dry run.
+    ``memory`` says how many bytes of memory could be had: it decides what stays in the page cache.  ``volumes``
+    are the folders of tiers that are folders here.  ``price`` is asked by a dry run.
     """
 
     workers: int = 4
     buffer_bytes: int = MIB
     margin: int = 64 * MIB
     free_space: Callable[[Path], int] = free_bytes
+    memory: Callable[[], int | None] = available_memory
+    volumes: Mapping[str, Path] = field(default_factory=dict)
     price: Price = lambda _plan, _answers, _holdings: ()
 
 
@@ -151,8 +152,9 @@ def _restore(
         plan=plan,
         target=target,
         options=options,
+        clock=clock,
     )
-    return job.run(clock, started)
+    return job.run(started)
 
 
 def _readable_holdings(local: LocalRun) -> Holdings:
@@ -188,16 +190,6 @@ def _unchanged(plan: RestorePlan, holdings: Holdings, target: Path, *, dry_run: 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Provable:
-    """What a candidate's readable documents give: the record, and where its bytes may come from."""
-
-    record: GenerationRecord
-    record_bytes: bytes
-    sources: tuple[Source, ...]
-    restored_from: RestoredFrom | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class _Done:
     """A candidate that was published."""
 
@@ -219,9 +211,10 @@ class _Restoration:
     plan: RestorePlan
     target: Target
     options: RestoreOptions
+    clock: Clock
     skipped: list[Skip] = field(default_factory=list)
 
-    def run(self, clock: Clock, started: float) -> RestoreReport:
+    def run(self, started: float) -> RestoreReport:
         self.target.prepare()
         if self.request.strict and self.request.generation is None and self.plan.hidden:
             raise PartialFailure(
@@ -229,12 +222,12 @@ class _Restoration:
                 "a newer one may be hidden",
                 hint="without --strict the newest that can be proved is taken",
             )
-        with locked(self.target.place, clock) as parent:
+        with locked(self.target.place, self.clock) as parent:
             wanted = frozenset(str(candidate.generation) for candidate in self.plan.candidates)
             self._sweep(parent, wanted)
             done = self._first_provable(parent)
             self._sweep(parent, frozenset())
-        return self._report(done, round((clock.monotonic() - started) * 1000))
+        return self._report(done, round((self.clock.monotonic() - started) * 1000))
 
     def _report(self, done: _Done, milliseconds: int) -> RestoreReport:
         return RestoreReport(
@@ -288,14 +281,9 @@ class _Restoration:
 
     def _give_up(self, candidate: Candidate, staging: Staging, error: IntegrityFailure) -> None:
         """Note why a candidate was given up; raise where it must not be replaced by an older one."""
-        cause = error.cause if isinstance(error, NotProved) else None
-        if cause is not None and not self.request.accept_older:
-            kind = type(cause) if isinstance(cause, Denied | CapabilityMissing) else Unreachable
-            hint = cause.hint or "check the endpoint with `ckptier check`"
-            raise kind(
-                f"{candidate.generation} could not be fetched: {cause.message}",
-                hint=f"{hint}; run again then: what was fetched is kept; or take an older one with --accept-older",
-            ) from error
+        unanswered = unfetched(candidate, error)
+        if unanswered is not None and not self.request.accept_older:
+            raise unanswered from error
         staging.remove()
         retired = self._retired(candidate, error)
         reason = f"{RETIRED} on {', '.join(retired)}" if retired else error.message
@@ -328,14 +316,25 @@ class _Restoration:
         files, directories = self._selection(found.record)
         self._check_space(staging, files, candidate)
         resumed = staging.open(files, directories)
-        fetcher = Fetcher(staging, found.sources, workers=self.options.workers, buffer_bytes=self.options.buffer_bytes)
-        tally = fetcher.fetch(files, resumed)
-        staging.seal(files, directories, current_umask())
+        sources = [on_volume(source, self.options.volumes) for source in found.sources]
+        tally = Fetcher(staging, sources, self._ways(files)).fetch(files, resumed)
+        staging.seal(files, directories)
         attempt = self.target.publish(
             staging,
             Publication(record=found.record, record_bytes=found.record_bytes, restored_from=found.restored_from),
         )
         return _Done(record=found.record, files=files, tally=tally, attempt=attempt)
+
+    def _ways(self, files: tuple[SealedFile, ...]) -> Ways:
+        total = sum(file.size for file in files)
+        return Ways(
+            umask=current_umask(),
+            workers=self.options.workers,
+            buffer_bytes=self.options.buffer_bytes,
+            pages=page_policy(total, self.options.memory()),
+            spread=self.request.spread,
+            monotonic=self.clock.monotonic,
+        )
 
     def _kept_in_store(self, candidate: Candidate, target: StoreTarget) -> _Done | None:
         """Use the store's own copy where every byte of it is as sealed; the attempt is new all the same."""
@@ -354,33 +353,13 @@ class _Restoration:
         attempt = target.keep(candidate.generation, origin)
         return _Done(record=generation.record, files=generation.record.files, tally=tally, attempt=attempt)
 
-    def _provable(self, candidate: Candidate) -> _Provable:
+    def _provable(self, candidate: Candidate) -> Provable:
         """Read the documents of a candidate wherever it lies; NotProved where none is readable."""
-        faults: list[str] = []
-        incidents: list[Incident] = []
-        cause: CkptierError | None = None
-        sources: list[Source] = self.holdings.sources(candidate.generation) if self.request.tier is None else []
-        chosen: tuple[GenerationRecord, bytes, RestoredFrom | None] | None = None
-        for replica in candidate.replicas:
-            tier = self.tiers[replica.tier]
-            try:
-                manifest = read_manifest(tier, self.remote, self.plan.run_uid or "", replica.commit)
-            except (TierError, CkptierError) as error:
-                cause = _unanswered(error) or cause
-                faults.append(f"{replica.tier}: {_manifest_fault(error)}")
-                incidents.extend(_missing_manifest(replica.tier, error))
-                continue
-            sources.append(TierSource.of(tier, manifest))
-            origin = RestoredFrom(tier=replica.tier, generation=str(candidate.generation), slot=replica.commit.slot)
-            chosen = chosen or (manifest.record(), manifest.generation_bytes, origin)
-        held = self.holdings.find(candidate.generation) if candidate.local else None
-        if chosen is None and held is not None:
-            chosen = (held.record, held.record_bytes, None)
-        if chosen is None:
-            raise NotProved("; ".join(faults), incidents=tuple(incidents), cause=cause)
+        only = self.request.tier is not None
+        found = read_documents(candidate, self.tiers, self.remote, self.plan.run_uid, self.holdings, only_tiers=only)
         place = candidate.generation
-        self.skipped.extend(Skip(generation=place, place=fault.split(":")[0], reason=fault) for fault in faults)
-        return _Provable(record=chosen[0], record_bytes=chosen[1], sources=tuple(sources), restored_from=chosen[2])
+        self.skipped.extend(Skip(generation=place, place=fault.split(":")[0], reason=fault) for fault in found.faults)
+        return found
 
     def _selection(self, record: GenerationRecord) -> tuple[tuple[SealedFile, ...], tuple[str, ...]]:
         """Return the files and empty folders that are wanted."""
@@ -413,23 +392,6 @@ def _matches(path: str, patterns: tuple[str, ...]) -> bool:
 def _places(candidate: Candidate) -> str:
     here = [LOCAL] if candidate.local else []
     return ", ".join([*here, *(replica.tier for replica in candidate.replicas)])
-
-
-def _unanswered(error: TierError | CkptierError) -> CkptierError | None:
-    """Return the error where it says nothing about the generation: the tier did not hand it out."""
-    if isinstance(error, TierError) and not isinstance(error, ObjectNotFound | IntegrityError):
-        return from_tier_error(error)
-    return error if isinstance(error, CkptierError) and not isinstance(error, IntegrityFailure) else None
-
-
-def _manifest_fault(error: TierError | CkptierError) -> str:
-    return "its manifest is missing" if isinstance(error, ObjectNotFound) else error.message
-
-
-def _missing_manifest(tier: str, error: TierError | CkptierError) -> list[Incident]:
-    if not isinstance(error, ObjectNotFound):
-        return []
-    return [Incident(place=tier, path="manifest.json", leaf=0, fault=Fault.MISSING, reason=error.message)]
 
 
 def _read_again(tier: Tier, remote: RemoteRun) -> LogState | None:

@@ -5,11 +5,12 @@ digests do not.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
 from replicate.manifest import GenerationRecord, Manifest, SealedFile
+from replicate.restore.cloning import open_copy
 from replicate.restore.plan import LOCAL
 from tiers.bodies import FileSlice
 from tiers.protocol import Key, Tier
@@ -39,14 +40,19 @@ class Source(Protocol):
         """Open part of a file, to its end where ``length`` is None; raises TierError or OSError."""
         ...
 
+    def descriptor(self, file: SealedFile) -> int | None:
+        """Open the copy itself where it is a file here, whose blocks may be shared; the caller closes it."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class TierSource:
-    """The objects of one manifest on one tier."""
+    """The objects of one manifest on one tier; ``volume`` is the folder they lie in, where they are files here."""
 
     tier: Tier
     keys: Mapping[Content, Key]
     again: bool = True
+    volume: Path | None = None
 
     @classmethod
     def of(cls, tier: Tier, manifest: Manifest) -> "TierSource":
@@ -65,6 +71,19 @@ class TierSource:
     def open(self, file: SealedFile, start: int, length: int | None) -> BinaryIO:
         """Open a range of the object."""
         return self.tier.open(self.keys[file.sha256, file.size], start, length)
+
+    def descriptor(self, file: SealedFile) -> int | None:
+        """Open the object's file on a volume; None elsewhere, and where it is not as long as sealed."""
+        parts = self.keys.get((file.sha256, file.size), "").split("/")
+        if self.volume is None or not {"", ".", ".."}.isdisjoint(parts):
+            return None
+        return open_copy(self.volume.joinpath(*parts), file.size)
+
+
+def on_volume(source: Source, volumes: Mapping[str, Path]) -> Source:
+    """Tell a tier's source the folder that the tier is, where it is one."""
+    folder = volumes.get(source.name)
+    return replace(source, volume=folder) if isinstance(source, TierSource) and folder is not None else source
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,3 +117,8 @@ class LocalSource:
             size=file.size - start if length is None else length,
             sha256=None,
         ).open()
+
+    def descriptor(self, file: SealedFile) -> int | None:
+        """Open the local copy; None where it is not as long as sealed, or no file of ours."""
+        path = self.paths.get((file.sha256, file.size))
+        return None if path is None else open_copy(path, file.size)

@@ -11,6 +11,7 @@ import json
 import os
 import socket
 import stat
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from replicate.generation.seal import FILES, RECORD
 from replicate.layout import GenerationId
 from replicate.manifest import SealedFile
 from replicate.restore.folder import FILE, PRIVATE_FILE, PRIVATE_FOLDER, Folder, check_ours, walk
+from replicate.restore.lanes import is_small
 from tiers import effects
 from tiers.clock import Clock, rfc3339
 
@@ -31,6 +33,8 @@ PREFIX = ".restoring-"
 FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _NO_FALLOCATE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 _MAX_LOCK_NOTE = 4096
+_MAX_FOLDERS = 64
+"""How many folders of a staging stay open."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,9 +134,11 @@ class Staging:
         self._stack = ExitStack()
         self._outer: Folder | None = None
         self._root: Folder | None = None
+        self._lock = threading.Lock()
+        self._folders: dict[str, Folder] = {}
 
     def open(self, files: tuple[SealedFile, ...], directories: tuple[str, ...]) -> frozenset[str]:
-        """Create every folder and file at its full size; returns the files that were there already.
+        """Create every folder, and every large file at its full size; returns the files that were there already.
 
         Raises TrustFailure where another user made the folder.
         """
@@ -146,35 +152,37 @@ class Staging:
             self._root = self._stack.enter_context(self._outer.made(FILES))
         sizes = {file.path: file.size for file in files}
         kept = frozenset(self._kept(self._root, "", sizes, frozenset(_folders(files, directories))))
-        for path in directories:
+        for path in reversed(_folders(files, directories)):
             self._root.below(path, make=True).close()
         for file in files:
-            if file.path not in kept:
-                self._create(file)
+            if file.path not in kept and not is_small(file):
+                self._reserve(file)
         return kept
 
     def close(self) -> None:
         """Let go of the folder; safe to repeat."""
+        self._let_go()
         self._stack.close()
         self._outer = self._root = None
 
-    def open_file(self, path: str) -> int:
-        """Open a file of the staging for reading and writing, never through a link."""
-        folder, _, name = path.rpartition("/")
-        with _opened(self._root).below(folder) as parent:
-            return parent.open_file(name)
+    def open_file(self, path: str, *, create: bool = False) -> int:
+        """Open a file of the staging for reading and writing, never through a link; ``create``: it must not be there.
 
-    def seal(self, files: tuple[SealedFile, ...], directories: tuple[str, ...], umask: int) -> None:
-        """Give every file its mode, make all durable, and check that exactly the sealed set is there."""
+        One at a time: two threads that create in one folder would wait for each other in the kernel, busily.
+        """
+        folder, _, name = path.rpartition("/")
+        with self._lock:
+            parent = self._folder(folder)
+            return parent.create_file(name) if create else parent.open_file(name)
+
+    def finish_file(self, file: SealedFile, fd: int, umask: int) -> None:
+        """Give an open file its mode and make it durable."""
+        os.fchmod(fd, file.mode & ~umask)
+        effects.fsync_fd(fd, str(self.files / file.path))
+
+    def seal(self, files: tuple[SealedFile, ...], directories: tuple[str, ...]) -> None:
+        """Check that exactly the sealed set is there, and make its folders durable; its files are, each by itself."""
         root = _opened(self._root)
-        with self._fetched_anew():
-            for file in files:
-                fd = self.open_file(file.path)
-                try:
-                    os.fchmod(fd, file.mode & ~umask)
-                    effects.fsync_fd(fd, str(self.files / file.path))
-                finally:
-                    os.close(fd)
         folders = _folders(files, directories)
         due = {file.path: file.size for file in files} | dict.fromkeys(folders[:-1])
         faults = sorted({path for path, _ in due.items() ^ dict(walk(root)).items()})
@@ -183,13 +191,13 @@ class Staging:
                 f"the restored set is not the sealed one: {', '.join(map(repr, faults[:5]))}",
                 hint="something else writes into the staging folder: find it, then run again",
             )
-        with self._fetched_anew():
+        with self.fetched_anew():
             for folder in folders:
                 with root.below(folder) as opened:
                     effects.fsync_fd(opened.fd, f"{self.files / folder}/")
 
     @contextmanager
-    def _fetched_anew(self) -> Iterator[None]:
+    def fetched_anew(self) -> Iterator[None]:
         """Remove all where flushing fails: the next fsync may succeed although the bytes never arrived."""
         try:
             yield
@@ -253,10 +261,21 @@ class Staging:
             total += sum(os.stat(name, dir_fd=fd, follow_symlinks=False).st_blocks * 512 for name in names)
         return total
 
-    def _create(self, file: SealedFile) -> None:
-        folder, _, name = file.path.rpartition("/")
-        with _opened(self._root).below(folder, make=True) as parent:
-            fd = parent.open_file(name, os.O_CREAT | os.O_EXCL)
+    def _folder(self, path: str) -> Folder:
+        """Return a folder of the staging, which stays open for the next file in it."""
+        if path not in self._folders:
+            if len(self._folders) == _MAX_FOLDERS:
+                self._let_go()
+            self._folders[path] = _opened(self._root).below(path)
+        return self._folders[path]
+
+    def _let_go(self) -> None:
+        for folder in self._folders.values():
+            folder.close()
+        self._folders.clear()
+
+    def _reserve(self, file: SealedFile) -> None:
+        fd = self.open_file(file.path, create=True)
         try:
             allocate(fd, file.size)
         finally:

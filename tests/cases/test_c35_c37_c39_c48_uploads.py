@@ -118,16 +118,16 @@ def test_c35_a_restore_never_takes_the_short_bytes_for_the_object(
     one = machine("one", bucket_place, volume)
     older, newer = one.push(100, 200)
 
-    def short(tier: Tier) -> Tier:
-        (key,) = (key for key in stored if f"/{newer}." in key and key.endswith("/model.bin"))
-        return ShortReads(tier, key, 1000)
+    def short(place: Place) -> Callable[[Tier], Tier]:
+        (key,) = (key for key in place.stored() if f"/{newer}." in key and key.endswith("/model.bin"))
+        return lambda tier: ShortReads(tier, key, 1000)
 
-    stored = bucket_place.stored()
-    bucket_place.hook = short
+    volume.hook = short(volume)  # a tier on this machine is asked first
     two = machine("two", bucket_place, volume)
     report = two.restore()
     assert (report.generation, report.fell_back) == (newer, False)
     assert any("model.bin" in incident.path for incident in report.incidents)
+    bucket_place.hook = short(bucket_place)
     alone = machine("alone", bucket_place)
     with pytest.raises(Unreachable, match=r"files/model\.bin: the answer ended") as caught:
         alone.restore()

@@ -1,8 +1,9 @@
 """Case of two replicas of which one is broken: what a restore does, by which rule, and what it says.
 
-The rule: a generation comes from any tier that has it, object by object, in the order of the
-configuration.  A tier that does not answer might hold something newer, so a restore stops there
-(exit 9, or 8) unless --accept-older.  Damage stops nothing: the next copy, then the next older.
+The rule: a generation comes from any tier that has it, object by object, from what is on this machine
+first, else in the order of the configuration.  A tier that does not answer might hold something newer,
+so a restore stops there (exit 9, or 8) unless --accept-older.  Damage stops nothing: the next copy,
+then the next older.
 """
 
 from collections.abc import Callable

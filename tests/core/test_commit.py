@@ -1,6 +1,6 @@
 """Whole passes: what commits, in which order, and what is told of failures."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -189,14 +189,14 @@ def test_file_written_to_during_the_upload_is_damage_where_the_store_checks_noth
 ) -> None:
     store = MemoryStore()
     machine = Machine(tmp_path / "m", store, capabilities=READ_BACK)
-    original = machine.tracker.object_verified
+    original = machine.tracker.objects_verified
 
-    def touch(tier: str, generation: object, path: str, verified_by: str) -> None:
-        original(tier, source.id, path, verified_by)
-        if path == "model.bin":
-            (source.files / path).write_bytes(b"later")
+    def touch(tier: str, generation: object, means: Mapping[str, str]) -> None:
+        original(tier, source.id, means)
+        assert "model.bin" in means
+        (source.files / "model.bin").write_bytes(b"later")
 
-    machine.tracker.object_verified = touch  # type: ignore[method-assign]
+    machine.tracker.objects_verified = touch  # type: ignore[method-assign]
     report = machine.run(source)
     assert [generation for generation, _ in report.damaged] == [source.id]
     assert kinds(store) == ["claim"]

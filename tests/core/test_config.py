@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from replicate.config import Config, find_config, load_config
+from replicate.digests import default_workers
 from replicate.errors import ConfigInvalid, ExitCode
 from replicate.opening import tier_spec
 
@@ -84,6 +85,7 @@ def test_how_a_tier_is_used(tmp_path: Path) -> None:
     text = (
         'storage_class = "STANDARD_IA"\nencryption = "sse-kms"\nkms_key = "arn:k"\nbandwidth = 50_000_000\n'
         'timeout_seconds = 30\ndeadline_seconds = 600.5\nca_bundle = "certs/ca.pem"\nmode = "direct"\n'
+        'data_path = "sdk"\n'
         'options = { project = "x", depth = 3, anon = false }\n'
     )
     config = load_config(written(tmp_path, HEAD + TIER + text))
@@ -91,10 +93,16 @@ def test_how_a_tier_is_used(tmp_path: Path) -> None:
     assert (spec.storage_class, spec.encryption, spec.kms_key) == ("STANDARD_IA", "sse-kms", "arn:k")
     assert (spec.bandwidth, spec.timeout_seconds, spec.deadline_seconds) == (50_000_000, 30.0, 600.5)
     assert spec.ca_bundle == str(tmp_path / "certs" / "ca.pem")
-    assert (spec.mode, spec.options) == ("direct", {"project": "x", "depth": 3, "anon": False})
+    assert (spec.mode, spec.data_path, spec.options) == ("direct", "sdk", {"project": "x", "depth": 3, "anon": False})
     elsewhere = load_config(written(tmp_path, HEAD + TIER + 'ca_bundle = "/etc/ca.pem"\n'))
     assert elsewhere.tier[0].ca_bundle == "/etc/ca.pem"
-    assert tier_spec(load_config(written(tmp_path, HEAD + TIER)).tier[0]).bandwidth is None
+    plain = load_config(written(tmp_path, HEAD + TIER))
+    assert (tier_spec(plain.tier[0]).bandwidth, tier_spec(plain.tier[0]).timezone) == (None, "UTC")
+    assert (plain.nice, plain.io_priority, plain.cpu_share) == (10, "low", None)
+    assert plain.hash_workers == default_workers()
+    table = 'bandwidth = "Mon-08:00,10M Fri-19:00,off"\ntimezone = "Europe/Berlin"\n'
+    timed = tier_spec(load_config(written(tmp_path, HEAD + TIER + table)).tier[0])
+    assert (timed.bandwidth, timed.timezone) == ("Mon-08:00,10M Fri-19:00,off", "Europe/Berlin")
 
 
 def test_at_sign_in_a_path_is_no_secret(tmp_path: Path) -> None:
@@ -128,7 +136,16 @@ def test_bad_run_name_is_refused(tmp_path: Path, name: str) -> None:
             'kms_key means nothing without encryption = "sse-kms"',
         ),
         (HEAD + TIER + "bandwidth = 1000\n", "bandwidth"),
-        (HEAD + TIER + 'bandwidth = "5MB"\n', "bandwidth"),
+        (HEAD + TIER + 'bandwidth = "5MB"\n', "[[tier]] 1: bandwidth: at position 1: '5MB' is no rate"),
+        (HEAD + TIER + "bandwidth = true\n", "neither bytes a second, 65536 at least, nor a timetable such as"),
+        (HEAD + TIER + 'bandwidth = "08:00,10M 24:00,off"\n', "at position 11: 24:00 is no time of day"),
+        (HEAD + TIER + 'bandwidth = "08:00,10M"\ntimezone = "Mars/Olympus"\n', "IANA name such as Europe/Berlin"),
+        (HEAD + TIER + 'bandwidth = 100_000\ntimezone = "UTC"\n', "timezone means nothing without a timetable"),
+        (HEAD + "nice = 20\n", "nice"),
+        (HEAD + "nice = -1\n", "nice"),
+        (HEAD + 'io_priority = "high"\n', "'idle', 'low' or 'normal'"),
+        (HEAD + "cpu_share = 0\n", "cpu_share"),
+        (HEAD + "cpu_share = 4\n", "cpu_share"),
         (HEAD + TIER + "timeout_seconds = 0.1\n", "timeout_seconds"),
         (HEAD + TIER + "timeout_seconds = 60\ndeadline_seconds = 30\n", "deadline_seconds is shorter"),
         (HEAD + TIER + 'ca_bundle = ""\n', "ca_bundle"),

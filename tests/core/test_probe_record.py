@@ -26,6 +26,7 @@ FACTS = ProbeFacts(
     checks_sha256=True,
     checks_payload_hash=False,
     copy_part=True,
+    copy=True,
     sorted_listing=False,
 )
 REPORT = ProbeReport(

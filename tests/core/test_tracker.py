@@ -46,7 +46,7 @@ def fill(tracker: Tracker) -> None:
     tracker.begin("t", planned(1, part_size=5))
     tracker.upload_begun("t", ONE, "f", UPLOAD)
     tracker.part_accepted("t", ONE, "f", UPLOAD, Part(number=2, size=10, etag="e2"))
-    tracker.object_verified("t", ONE, "g", "store-sha256")
+    tracker.objects_verified("t", ONE, {"g": "store-sha256"})
     tracker.complete("t", [completed(2)], Seen(slot=4, sha256="1" * 64))
     tracker.skip("t", generation(3), "superseded")
     tracker.add_usage("t", {"A": (2, 30, 0)})
@@ -210,7 +210,7 @@ def test_nothing_but_complete_makes_a_generation_completed(tracker: Tracker) -> 
     """Planned, sent, verified, skipped, seen: none of it is replicated."""
     tracker.begin("t", planned(1))
     tracker.upload_begun("t", ONE, "f", UPLOAD)
-    tracker.object_verified("t", ONE, "f", "store-sha256")
+    tracker.objects_verified("t", ONE, {"f": "store-sha256"})
     tracker.complete("t", [], Seen(slot=1, sha256="1" * 64))
     assert tracker.completed("t") == ()
     tracker.complete("t", [completed(1)], Seen(slot=2, sha256="2" * 64))

@@ -189,7 +189,9 @@ def test_an_operation_in_a_class_without_a_price(tmp_path: Path) -> None:
     assert sorted(found) == [
         "operations.CopyObject",
         "operations.ListParts",
+        "tier.0.operations.CopyObject",
         "tier.0.operations.ListParts",
+        "tier.1.operations.CopyObject",
         "tier.1.operations.ListParts",
     ]
 

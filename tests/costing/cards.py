@@ -10,6 +10,7 @@ OPERATIONS = {
     "CreateMultipartUpload": "write",
     "UploadPart": "write",
     "UploadPartCopy": "write",
+    "CopyObject": "write",
     "CompleteMultipartUpload": "write",
     "ListObjectsV2": "write",
     "ListParts": "write",

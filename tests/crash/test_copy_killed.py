@@ -15,7 +15,7 @@ from crash.zygote import Run, Zygote
 from tiers.volume import VolumeTier
 
 KINDS = ["transaction"]
-MINIMUM = {"transaction": 15}
+MINIMUM = {"transaction": 13}  # the objects of a generation are journalled together
 """Effects of one undisturbed copy; see check_points for how to raise them."""
 
 

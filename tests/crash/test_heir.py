@@ -13,7 +13,7 @@ from replicate.log import Claim
 from replicate.logbook import Logbook
 from tiers.volume import VolumeTier
 
-MINIMUM = {"remote": 13, "transaction": 7}
+MINIMUM = {"remote": 13, "transaction": 6}  # the objects of a generation are journalled together
 """Effects of one undisturbed replication by the heir; see check_points for how to raise them."""
 
 

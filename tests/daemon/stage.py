@@ -84,7 +84,7 @@ class Machine:
     def configure(self, *tiers: Mapping[str, object], **top: object) -> None:
         """Write the configuration."""
         self.folder.mkdir(exist_ok=True)
-        settings = {"run": RUN, "store": "runs", "hash_workers": 1, **top}
+        settings = {"run": RUN, "store": "runs", "hash_workers": 1, "nice": 0, **top}  # a busy machine would starve it
         lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
         for tier in tiers:
             lines += ["[[tier]]", *(f"{name} = {json.dumps(value)}" for name, value in tier.items())]

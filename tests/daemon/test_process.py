@@ -66,12 +66,15 @@ def test_a_signal_drains_what_the_daemon_had_not_even_noticed(
 
 
 def test_deferred_generations_are_sealed_by_the_daemon(machine: Machine) -> None:
-    machine.configure(machine.volume(), poll_seconds=3600)
-    with daemon(machine):
+    """By a process that is as nice as it was told to be, within its share of the CPU."""
+    machine.configure(machine.volume(), poll_seconds=3600, nice=3, cpu_share=0.9)
+    with daemon(machine) as running:
         until(lambda: machine.phase() == "running", "the daemon runs")
         for update in (1, 2):
             publish(machine.root, update, defer=True)
         until_committed(machine, 2)
+        here = os.getpriority(os.PRIO_PROCESS, 0)
+        assert os.getpriority(os.PRIO_PROCESS, running.process.pid) == max(here, 3)
     assert not list(machine.root.glob(".staged-*"))
 
 

@@ -106,7 +106,7 @@ def test_an_interrupted_once_ends_at_the_next_request(machine: Machine, proxy: F
     """Ctrl-C does not wait for all that is pending, nor is anything lost by it."""
     machine.configure(tier(proxy.endpoint_url, prefix))
     identity = publish(machine.root, 1, BIG)
-    proxy.inject(Fault(operation="UploadPart", nth=2, action=Action.DELAY, when=When.AFTER, seconds=2))
+    proxy.inject(Fault(operation="UploadPart", nth=2, action=Action.DELAY, when=When.AFTER, seconds=4))
     with daemon(machine, arguments=["replicate", "--once"]) as running:
         until(lambda: proxy.fired, "a part is under way")
         running.send(signal.SIGINT)

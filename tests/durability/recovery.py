@@ -154,7 +154,7 @@ def verbs(mode: VolumeMode) -> Callable[[Path, Said], None]:
 
     def check(folder: Path, said: Said) -> None:
         tier = VolumeTier("v", folder / "volume", mode=mode)
-        due = {"a/one": content(1), "log/1": content(2), "b/parts": content(3)}
+        due = {"a/one": content(1), "log/1": content(2), "b/parts": content(3), "c/copy": content(3)}
         found = {str(info.key): _read(tier, info.key) for info in walk(tier, "")}
         assert found.items() <= due.items(), "half an object is there"
         deleting = {line["deleting"] for line in said if "deleting" in line}

@@ -194,6 +194,8 @@ def verbs(mode: VolumeMode) -> Callable[[Path], None]:
             say(ack="part", upload=upload.upload_id, number=number)
         tier.complete(upload, parts)
         say(ack="put", key="b/parts", update=3)
+        tier.copy(Key("c/copy"), tier.stat(Key("b/parts")))
+        say(ack="put", key="c/copy", update=3)
         say(deleting="a/one")
         tier.delete(Key("a/one"))
         say(ack="deleted", key="a/one")

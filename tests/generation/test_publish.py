@@ -6,11 +6,12 @@ import socket
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from replicate import RunStore
-from replicate.digests import HASHED, digest_file
+from replicate.digests import HASHED, digest_open
 from replicate.errors import CkptierError, ConfigInvalid, IntegrityFailure, LocalDisk, UsageError
 from replicate.generation.evidence import Level
 from replicate.generation.tree import SpecialFile
@@ -204,12 +205,12 @@ def test_a_store_under_another_name_is_refused(store: RunStore) -> None:
 def test_a_file_written_to_while_it_is_sealed_is_noticed(store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A writer thread that was not joined must not end up in a sealed generation."""
 
-    def racing(path: Path, size: int, *, workers: int) -> object:
-        digest = digest_file(path, size, workers=workers)
-        path.write_bytes(b"later, and longer")
+    def racing(fd: int, *rest: Any) -> str:
+        digest = digest_open(fd, *rest)
+        Path(f"/proc/self/fd/{fd}").readlink().write_bytes(b"later, and longer")
         return digest
 
-    monkeypatch.setattr("replicate.generation.seal.digest_file", racing)
+    monkeypatch.setattr("replicate.generation.hashing.digest_open", racing)
     with pytest.raises(IntegrityFailure, match="changed while it was sealed"):
         publish(store, 1)
     assert store.generations() == ()

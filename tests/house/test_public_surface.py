@@ -13,7 +13,7 @@ from replicate.errors import ExitCode
 from tiers.protocol import Tier
 
 VERBS = {
-    "put", "create", "open", "stat", "list_objects", "delete", "close",
+    "put", "create", "open", "stat", "list_objects", "copy", "delete", "close",
     "begin_upload", "put_part", "list_parts", "copy_part", "complete", "abort",
 }  # fmt: skip
 HEAVY = ("torch", "numpy", "boto3", "botocore", "typer", "rich", "watchdog")
@@ -25,10 +25,10 @@ def test_one_name_is_exported() -> None:
         _ = replicate.Nothing
 
 
-def test_a_tier_has_thirteen_verbs() -> None:
+def test_a_tier_has_fourteen_verbs() -> None:
     members = {name for name, value in vars(Tier).items() if not name.startswith("_") and callable(value)}
     assert members == VERBS
-    assert len(VERBS) == 13
+    assert len(VERBS) == 14
 
 
 def test_exit_codes_are_an_interface() -> None:

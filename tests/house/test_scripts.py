@@ -7,7 +7,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SCRIPTS = ("scripts/install", "scripts/demo", "scripts/test", "scripts/soak", "scripts/check", ".ci/run")
+SCRIPTS = (
+    "scripts/install",
+    "scripts/demo",
+    "scripts/test",
+    "scripts/soak",
+    "scripts/bench",
+    "scripts/check",
+    ".ci/run",
+)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)

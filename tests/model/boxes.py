@@ -12,10 +12,12 @@ from model.chronicle import Chronicle
 
 from replicate import RunStore
 from replicate.clearing import Clearing
+from replicate.commit import Replication
 from replicate.config import Config, TierConfig
 from replicate.generation import locks
 from replicate.layout import LocalRun, RemoteRun, run_name
 from replicate.restore import RestoreOptions, RestoreReport, RestoreRequest, restore
+from replicate.reuse import Least
 from replicate.session import Session
 from tiers.clock import Clock
 from tiers.effects import Effect, Moment, observing
@@ -84,6 +86,15 @@ class Pause:
                     self.act()
 
 
+class ReusingSession(Session):
+    """Every leaf is worth a copy here, however small."""
+
+    def _replication(self, name: str) -> Replication:
+        replication = super()._replication(name)
+        replication.stock.least = Least(part=1, alone=1)
+        return replication
+
+
 @dataclass
 class Box:
     """One machine."""
@@ -124,7 +135,7 @@ class Box:
         """Return the process that replicates here, starting one where none runs."""
         if self.open_session is None:
             self.weather.clear()
-            self.open_session = Session(self.config, clock=self.clock, stop=Event(), opener=self.opener)
+            self.open_session = ReusingSession(self.config, clock=self.clock, stop=Event(), opener=self.opener)
             self.open_session.tracker._connection.execute("PRAGMA synchronous=OFF")  # no power fails here
         return self.open_session
 

@@ -60,6 +60,11 @@ class WatchedTier(PassThroughTier):
         self.chronicle.wrote(key)
         return info
 
+    def copy(self, key: Key, source: ObjectInfo) -> ObjectInfo:
+        info = self.inner.copy(key, source)
+        self.chronicle.wrote(key)
+        return info
+
     def complete(self, upload: Upload, parts: Sequence[Part]) -> ObjectInfo:
         info = self.inner.complete(upload, parts)
         self.chronicle.wrote(upload.key)

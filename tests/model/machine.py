@@ -30,6 +30,8 @@ from tiers.effects import Moment, observing
 from tiers.errors import TierError
 from tiers.testing import Action, Fault, ManualClock, When, content
 
+FROZEN = content(150, seed=0)
+"""A file that every generation has: it is copied on the tiers."""
 BOXES = st.sampled_from(["one", "two"])
 TIERS = st.sampled_from(["near", "far"])
 TIMES = st.sampled_from([DELAY + 1, 60.0, 8 * 86400.0])
@@ -125,7 +127,7 @@ class Run(RuleBasedStateMachine):
         self.seeds += 1
         latest = machine.store.latest()
         update = (latest.id.next_update if latest else 0) + 10
-        tree = {"model.bin": content(150, seed=self.seeds), "sub/x": b"%d" % self.seeds, "empty": b""}
+        tree = {"model.bin": content(150, seed=self.seeds), "sub/x": b"%d" % self.seeds, "empty": b"", "frozen": FROZEN}
         publication = machine.store.publish(next_update=update)
         try:
             with publication as directory:
@@ -164,6 +166,7 @@ class Run(RuleBasedStateMachine):
             result = session.run_tier(tier, prepared, limit=limit)
         if result.report is not None:
             FIRED["committed"] += len(result.report.committed)
+            FIRED["copied"] += sum(one.copied_bytes > 0 for one in result.report.committed)
             for done in result.report.committed:
                 self.ledgers[tier].acknowledge(str(done.generation), done.slot)
         elif result.failure is not None:

@@ -32,6 +32,7 @@ FLOORS = {
     "stall": 20,
     "take_over": 9,
     "committed": 90,
+    "copied": 60,
     "deleted": 8,
     "faults": 7,
     "healed": 4,

@@ -79,10 +79,10 @@ NAMED = (
     Mutant(
         name="HEAD size as verification",
         promise="I1: an object is proved by its bytes",
-        file="replicate/upload.py",
+        file="replicate/upload/proving.py",
         old='f"the object has {info.size} bytes, the file {item.file.size}")\n',
         new='f"the object has {info.size} bytes, the file {item.file.size}")\n'
-        "        return self.tier.capabilities.verification\n",
+        "    return shared.tier.capabilities.verification\n",
         test="tests/core/test_upload.py::test_object_of_the_right_size_and_wrong_bytes_does_not_count_on_resume",
     ),
     Mutant(
@@ -227,7 +227,7 @@ FURTHER = (
     Mutant(
         name="a part that is resumed by an ETag that was not journalled",
         promise="I1: only what was accepted counts on resume",
-        file="replicate/upload.py",
+        file="replicate/upload/proving.py",
         old="    return known is not None and known.etag == part.etag\n",
         new="    return known is None or known.etag == part.etag\n",
         test="tests/core/test_upload.py::test_listed_part_that_was_never_journalled_is_sent_again",

@@ -184,7 +184,7 @@ def settings_of(machine: Machine) -> Path:
         if isinstance(value, (str, int, float, bool))
     }
     lines = [f"{key} = {_toml(value)}" for key, value in values.items()]
-    text = "\n".join([f'run = "{RUN}"', 'store = "runs"', "hash_workers = 1", "[[tier]]", *lines])
+    text = "\n".join([f'run = "{RUN}"', 'store = "runs"', "hash_workers = 1", "nice = 0", "[[tier]]", *lines])
     path = machine.folder / "ckptier.toml"
     path.write_text(text + "\n")
     return path

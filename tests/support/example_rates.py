@@ -13,7 +13,10 @@ GIB = 2**30
 
 Table = dict[str, Any]
 
-TIER_1 = ("PutObject", "CreateMultipartUpload", "UploadPart", "UploadPartCopy", "CompleteMultipartUpload", "ListParts")
+TIER_1 = (
+    *("PutObject", "CreateMultipartUpload", "UploadPart", "UploadPartCopy", "CopyObject", "CompleteMultipartUpload"),
+    "ListParts",
+)
 TIER_2 = ("GetObject", "HeadObject")
 FREE = ("DeleteObject", "AbortMultipartUpload")
 OPERATIONS = {

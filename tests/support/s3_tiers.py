@@ -1,11 +1,18 @@
 """S3 tiers on test servers, and the stored bytes without them."""
 
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from support.seaweed import BUCKET
 
 from tiers.profiles import PROFILES
 from tiers.s3 import S3Tier
 from tiers.s3_client import build_client
+from tiers.s3_direct import direct
 from tiers.s3_sdk import ClientError
+
+if TYPE_CHECKING:
+    from types_boto3_s3.client import S3Client
 
 
 def s3_tier(
@@ -16,17 +23,23 @@ def s3_tier(
     bucket: str = BUCKET,
     page_size: int = 1_000,
     name: str = "store",
+    by_sdk: bool = False,
 ) -> S3Tier:
-    """Return a tier that uses the credentials in the environment."""
+    """Return a tier that uses the credentials in the environment; ``by_sdk``: nothing goes the direct way."""
     chosen = PROFILES[profile]
     return S3Tier(
         name,
         bucket=bucket,
         prefix=prefix,
         profile=chosen,
-        connect=lambda: build_client(chosen, endpoint_url, None, 4),
+        connect=connecting(by_sdk, lambda: build_client(chosen, endpoint_url, None, 4)),
         page_size=page_size,
     )
+
+
+def connecting(by_sdk: bool, build: "Callable[[], S3Client]") -> "Callable[[], S3Client]":
+    """Return what a tier is given to connect with, for either way of its bodies."""
+    return build if by_sdk else lambda: direct(build())
 
 
 class RawS3:

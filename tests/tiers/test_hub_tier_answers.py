@@ -120,6 +120,8 @@ def test_there_are_no_parts(tier: HubTier) -> None:
     for act in acts:
         with pytest.raises(Unsupported, match="no parts"):
             act()
+    with pytest.raises(Unsupported, match="no copies"):
+        tier.copy(Key("b"), tier.stat(Key("a")))
 
 
 def batch(data: bytes, **fields: object) -> bytes:

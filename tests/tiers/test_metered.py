@@ -55,6 +55,7 @@ def use_every_verb(tier: Tier) -> None:
     tier.list_parts(upload)
     tier.complete(upload, parts)
     tier.abort(upload)
+    tier.copy(Key("d"), source)
     tier.delete(Key("a"))
     tier.close()
 
@@ -70,7 +71,7 @@ def test_counts(tier: Tier, meter: Meter) -> None:
     usage = meter.snapshot()
     for verb in BILLING_CLASSES:
         assert usage.count(verb) == usage.count(verb, "ok") == (2 if verb == "put_part" else 1), verb
-    assert usage.by_class() == {BillingClass.A: 9, BillingClass.B: 2, BillingClass.FREE: 2}
+    assert usage.by_class() == {BillingClass.A: 10, BillingClass.B: 2, BillingClass.FREE: 2}
     assert (usage.sent(), usage.sent("put"), usage.sent("create"), usage.sent("put_part")) == (113, 100, 10, 3)
     assert usage.bytes_down == 50
 

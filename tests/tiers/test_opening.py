@@ -113,6 +113,7 @@ def test_secret_in_the_url(url: str, fields: dict[str, str]) -> None:
         ("file:///mnt/v", "storage_class", "STANDARD"),
         ("memory://m", "mode", "direct"),
         ("memory://m", "encryption", "sse-s3"),
+        ("memory://m", "data_path", "sdk"),
         ("s3://bucket/p", "mode", "direct"),
     ],
 )

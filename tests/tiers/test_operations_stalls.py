@@ -70,7 +70,7 @@ def put(tier: Tier, size: int = BIG) -> object:
 CASES: list[tuple[Behave, Callable[[Tier], object], str]] = [
     (silent, lambda tier: tier.stat(Key("a")), "while the store owed its answer"),
     (silent, lambda tier: tier.list_objects(""), "while the store owed its answer"),
-    (silent, lambda tier: put(tier, 1_000), "while the store took the body; 0 of 1000 bytes"),
+    (silent, lambda tier: put(tier, 1_000), "while the store owed its answer; 1000 of 1000 bytes"),
     (dribbling_head, lambda tier: tier.stat(Key("a")), "while the store owed its answer"),
     (dribbling_head, lambda tier: put(tier, 0), "while the store owed its answer"),
     (dribbling_body, lambda tier: read_all(tier.open(Key("a"))), "while the store sent the object"),
@@ -96,6 +96,7 @@ def test_a_connection_that_ends_within_100_continue(behave: Behave) -> None:
         refusal(lambda: put(tier))
 
 
+@pytest.mark.parametrize("way", ["auto", "sdk"])
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize(
     ("operation", "when", "act", "words"),
@@ -107,14 +108,14 @@ def test_a_connection_that_ends_within_100_continue(behave: Behave) -> None:
     ],
 )
 def test_a_real_exchange_that_stops(
-    tls: bool, operation: str, when: When, act: Callable[[Tier], object], words: str
+    way: str, tls: bool, operation: str, when: When, act: Callable[[Tier], object], words: str
 ) -> None:
     """Also under TLS, where the socket that is blocked in is not the one that was connected."""
     with S3Emulator(tls=tls) as emulator:
         emulator.put("p/there", content(BIG))
         emulator.inject(Fault(operation=operation, action=Action.STALL, when=when))
         bundle = str(emulator.ca_bundle) if tls else None
-        with opened(emulator.endpoint_url, ca_bundle=bundle) as tier:
+        with opened(emulator.endpoint_url, ca_bundle=bundle, data_path=way) as tier:
             found = refusal(lambda: act(tier))
             assert words in found.message
             assert len(emulator.fired) == 1

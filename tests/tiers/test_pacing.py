@@ -10,7 +10,7 @@ import pytest
 from tiers.bandwidth import BURST_BYTES, BURST_SECONDS, Bandwidth, KeySpacing
 from tiers.bodies import Body, BytesBody
 from tiers.errors import TierUnavailable
-from tiers.gate import SUCCESSES_TO_WIDEN, Gate
+from tiers.gate import PASSING_SECONDS, SUCCESSES_TO_WIDEN, Gate
 from tiers.memory import MemoryStore, MemoryTier
 from tiers.pacing import PacedTier, on_the_way
 from tiers.protocol import Key, ObjectInfo, Tier
@@ -31,7 +31,9 @@ LIMIT = 10.0
 
 
 def paced(inner: Tier, clock: ManualClock, *, rate: int | None = RATE, connections: int = 4) -> PacedTier:
-    return PacedTier(inner, clock, connections=connections, bandwidth=rate, stop=threading.Event())
+    """Return a tier whose gate is as wide as it may be from the start; how it gets there is in test_knee.py."""
+    stop = threading.Event()
+    return PacedTier(inner, clock, connections=connections, first=connections, bandwidth=rate, stop=stop)
 
 
 class TestPacedMemory(TierConformance):
@@ -220,7 +222,7 @@ def test_it_widens_slowly_and_to_its_ceiling() -> None:
 
 def test_a_burst_of_refusals_halves_it_once() -> None:
     """Eight requests that were out together say one thing."""
-    gate = Gate("t", 8, threading.Event())
+    gate = Gate("t", 8, threading.Event(), ManualClock(), first=8)
     together = [gate.judged() for _ in range(8)]
     for one in together:
         one.__enter__()
@@ -282,9 +284,35 @@ def test_an_open_stream_holds_no_slot() -> None:
     assert (read_all(first), read_all(second)) == (content(100), content(100))
 
 
+def test_who_waits_long_is_not_passed_any_more() -> None:
+    """A thread that comes back again and again lets those in that stood before it."""
+    clock = ManualClock()
+    gate = Gate("t", 1, threading.Event(), clock)
+    order: list[str] = []
+
+    def wait() -> None:
+        with gate.slot("put", "waiting"):
+            order.append("waiting")
+
+    with gate.slot("put", "first"):
+        waiter = threading.Thread(target=wait)
+        waiter.start()
+        for _ in range(1000):
+            if gate._line:
+                break
+            waiter.join(0.01)
+        assert gate._line
+        clock.advance(PASSING_SECONDS)
+        order.append("first")
+    with gate.slot("put", "again"):
+        order.append("again")
+    waiter.join(LIMIT)
+    assert order == ["first", "waiting", "again"]
+
+
 def test_stop_ends_waiting_for_a_slot() -> None:
     stop = threading.Event()
-    gate = Gate("t", 1, stop)
+    gate = Gate("t", 1, stop, ManualClock())
     failures: list[TierUnavailable] = []
 
     def wait() -> None:

@@ -28,7 +28,7 @@ POLICIES = dict(zip(("writer", "reader", "collector"), re.findall(r"```json\n(.*
 ALLOWED: Mapping[str, frozenset[Operation]] = {
     "s3:PutObject": frozenset(
         {Operation.PUT_OBJECT, Operation.CREATE_UPLOAD, Operation.UPLOAD_PART, Operation.COMPLETE_UPLOAD}
-        | {Operation.UPLOAD_PART_COPY}
+        | {Operation.UPLOAD_PART_COPY, Operation.COPY_OBJECT}
     ),
     "s3:GetObject": frozenset({Operation.GET_OBJECT, Operation.HEAD_OBJECT}),
     "s3:DeleteObject": frozenset({Operation.DELETE_OBJECT}),

@@ -77,7 +77,7 @@ class TestRetryingFaulty(TierConformance):
     @pytest.fixture
     def tier_factory(self) -> TierFactory:
         store = MemoryStore()
-        verbs = ("put", "stat", "list_objects", "begin_upload", "put_part", "list_parts", "copy_part")
+        verbs = ("put", "stat", "list_objects", "begin_upload", "put_part", "list_parts", "copy", "copy_part")
         faults = [Fault(verb=verb, nth=n) for verb in (*verbs, "delete", "abort") for n in (1, 2, 5, 7)]
         faults += [Fault(verb=verb, nth=4, action=Action.LOST_REPLY) for verb in ("put", "put_part", "delete", "abort")]
         faults += [Fault(verb="open", nth=n, action=Action.SHORT_READ) for n in (1, 3, 4, 6, 9)]
@@ -98,6 +98,7 @@ VERBS: dict[str, Callable[[Rig], object]] = {
     "begin_upload": lambda rig: rig.tier.begin_upload(Key("k"), size=1, part_size=1),
     "put_part": lambda rig: rig.tier.put_part(rig.upload, 1, BytesBody(b"ab")),
     "list_parts": lambda rig: rig.tier.list_parts(rig.upload),
+    "copy": lambda rig: rig.tier.copy(Key("k"), rig.memory.stat(Key("there"))),
     "copy_part": lambda rig: rig.tier.copy_part(rig.upload, 1, rig.memory.stat(Key("there")), 0, 2),
     "complete": lambda rig: rig.tier.complete(rig.upload, rig.parts),
     "abort": lambda rig: rig.tier.abort(rig.upload),

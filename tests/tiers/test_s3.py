@@ -55,6 +55,9 @@ class BrokenBody:
             def read(self, size: int | None = -1) -> bytes:
                 raise OSError(5, "Input/output error")
 
+            def readinto(self, buffer: object) -> int:
+                raise OSError(5, "Input/output error")
+
         return Reader()
 
 
@@ -130,13 +133,13 @@ def test_a_redirect_is_not_followed(s3: S3Tier, proxy: FaultProxy) -> None:
 
 
 def test_what_is_sent(s3: S3Tier, proxy: FaultProxy) -> None:
-    """The sealed digest as a header; no trailer, no hash over the payload, and the client's name."""
+    """The sealed digest, as what is signed and as what is to be checked; no trailer, and the client's name."""
     data = content(PART)
     s3.put(KEY, BytesBody(data))
     upload = s3.begin_upload(Key("m"), size=PART, part_size=PART)
     s3.put_part(upload, 1, BytesBody(data))
     for sent in (request.headers for request in proxy.requests if request.received):
-        assert sent["x-amz-content-sha256"] == "UNSIGNED-PAYLOAD"
+        assert sent["x-amz-content-sha256"] == hashlib.sha256(data).hexdigest()
         assert sent["x-amz-checksum-sha256"] == base64.b64encode(hashlib.sha256(data).digest()).decode()
         assert "ckptier/" in sent["user-agent"]
         assert not {"x-amz-trailer", "content-encoding", "transfer-encoding"} & set(sent)

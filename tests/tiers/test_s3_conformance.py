@@ -39,6 +39,14 @@ class TestSeaweedFS(TierConformance):
         store.close()
 
 
+class TestSeaweedFSBySdk(TestSeaweedFS):
+    """The SDK sends and receives everything: what the direct way is checked against, and falls back to."""
+
+    @pytest.fixture
+    def tier_factory(self, seaweed: SeaweedServer, prefix: str) -> TierFactory:
+        return lambda: s3_tier(seaweed.endpoint_url, prefix, page_size=PAGE, by_sdk=True)
+
+
 class TestMoto(TierConformance):
     """Credulous about bytes, so its profile trusts nothing but ETags."""
 

@@ -1,4 +1,4 @@
-"""The S3 tier is a tier on every dialect that the emulator speaks, in the clear and over TLS."""
+"""The S3 tier is a tier on every dialect that the emulator speaks, in the clear and over TLS, by either way."""
 
 import itertools
 from collections.abc import Iterator
@@ -14,6 +14,7 @@ from tiers.profiles import PROFILES, Profile
 from tiers.protocol import Key
 from tiers.s3 import S3Tier
 from tiers.s3_client import build_client
+from tiers.s3_direct import direct
 from tiers.testing import RawStore, TierConformance, TierFactory, content, upload_all
 from tiers.testing.s3_emulator import (
     AWS,
@@ -38,9 +39,12 @@ SMALL_PART = 64 << 10
 
 _prefixes = itertools.count(1)
 CASES = [
-    pytest.param((behaviour, tls), id=f"{behaviour.name}-{'https' if tls else 'http'}")
+    pytest.param(
+        (behaviour, tls, by_sdk), id=f"{behaviour.name}-{'https' if tls else 'http'}{'-sdk' if by_sdk else ''}"
+    )
     for behaviour in (AWS, R2, CEPH_RGW, GCS_INTEROP, B2, RUNPOD, SEAWEED, GENERIC)
     for tls in (False, True)
+    for by_sdk in (False, True)
 ]
 
 
@@ -78,8 +82,8 @@ class RawEmulated:
 
 
 @contextmanager
-def open_store(behaviour: Behaviour, *, tls: bool) -> Iterator[Store]:
-    """Start an emulator, and a client as the tier makes it."""
+def open_store(behaviour: Behaviour, *, tls: bool, by_sdk: bool = False) -> Iterator[Store]:
+    """Start an emulator, and a client as the tier makes it, for either way of its bodies."""
     known = Credentials(access_key=ACCESS_KEY, secret_key=SECRET_KEY)
     profile = PROFILES[behaviour.name]
     with (
@@ -89,7 +93,8 @@ def open_store(behaviour: Behaviour, *, tls: bool) -> Iterator[Store]:
         if emulator.ca_bundle is not None:
             patch.setenv("AWS_CA_BUNDLE", str(emulator.ca_bundle))
         region = behaviour.location if behaviour.regions is not None else None
-        client = build_client(profile, emulator.endpoint_url, region, 10)
+        built = build_client(profile, emulator.endpoint_url, region, 10)
+        client = built if by_sdk else direct(built)
         yield Store(emulator=emulator, profile=profile, client=client)
         client.close()
 
@@ -101,8 +106,8 @@ def scaled(behaviour: Behaviour) -> Behaviour:
 @pytest.fixture(scope="module", params=CASES)
 def store(request: pytest.FixtureRequest) -> Iterator[Store]:
     """Run each dialect once, with small parts."""
-    behaviour, tls = request.param
-    with open_store(scaled(behaviour), tls=tls) as opened:
+    behaviour, tls, by_sdk = request.param
+    with open_store(scaled(behaviour), tls=tls, by_sdk=by_sdk) as opened:
         profile = replace(opened.profile, min_part=SMALL_PART)
         yield replace(opened, profile=profile)
 

@@ -1,7 +1,7 @@
 """What the S3 tier makes of answers that are none: an error of tiers, and never a statement about the store."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 
 import pytest
@@ -13,11 +13,13 @@ from tiers.profiles import PROFILES
 from tiers.protocol import Key, Tier
 from tiers.s3 import S3Tier
 from tiers.s3_client import build_client
+from tiers.s3_direct import direct
 from tiers.testing import content, read_all
 from tiers.testing.s3_emulator import AWS, ENDLESS_LIMIT, Credentials, Lie, LieKind, S3Emulator, When
 
 DATA = content(5_000)
 KEY = Key("k")
+COPYING = replace(PROFILES["aws"], copy=True)
 Act = Callable[[], object]
 _prefixes = count(1)
 
@@ -31,16 +33,15 @@ class Stage:
     prefix: str
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[tuple[S3Emulator, Callable[[str], S3Tier]]]:
+@pytest.fixture(scope="module", params=[False, True], ids=["direct", "sdk"])
+def shared(request: pytest.FixtureRequest) -> Iterator[tuple[S3Emulator, Callable[[str], S3Tier]]]:
     known = Credentials(access_key=ACCESS_KEY, secret_key=SECRET_KEY)
     with S3Emulator(AWS, buckets=(BUCKET,), credentials=[known]) as emulator:
-        client = build_client(PROFILES["aws"], emulator.endpoint_url, None, 4)
+        built = build_client(PROFILES["aws"], emulator.endpoint_url, None, 4)
+        client = built if request.param else direct(built)
         yield (
             emulator,
-            lambda prefix: S3Tier(
-                "store", bucket=BUCKET, prefix=prefix, profile=PROFILES["aws"], connect=lambda: client
-            ),
+            lambda prefix: S3Tier("store", bucket=BUCKET, prefix=prefix, profile=COPYING, connect=lambda: client),
         )
         client.close()
 
@@ -77,6 +78,11 @@ def _copy_part(tier: Tier) -> Act:
     return lambda: tier.copy_part(upload, 1, source, 0, len(DATA))
 
 
+def _copy(tier: Tier) -> Act:
+    source = tier.stat(KEY)
+    return lambda: tier.copy(Key("new"), source)
+
+
 def _abort(tier: Tier) -> Act:
     upload = tier.begin_upload(Key("u"), size=len(DATA), part_size=len(DATA))
     return lambda: tier.abort(upload)
@@ -94,6 +100,7 @@ VERBS: dict[str, Callable[[Tier], Act]] = {
     "put_part": _put_part,
     "list_parts": _list_parts,
     "complete": _complete,
+    "copy": _copy,
     "copy_part": _copy_part,
     "abort": _abort,
 }
@@ -160,7 +167,7 @@ def test_compressed_bytes_are_not_an_object(stage: Stage, verb: str) -> None:
     assert "compresses" in caught.value.hint
 
 
-@pytest.mark.parametrize("verb", ["list_objects", "begin_upload", "list_parts", "complete", "copy_part"])
+@pytest.mark.parametrize("verb", ["list_objects", "begin_upload", "list_parts", "complete", "copy", "copy_part"])
 @pytest.mark.parametrize("kind", [LieKind.TRUNCATED_XML, LieKind.UNASKED_GZIP, LieKind.SHORT_READ])
 def test_a_document_that_broke_is_an_error(stage: Stage, verb: str, kind: LieKind) -> None:
     act = VERBS[verb](stage.tier)
@@ -186,8 +193,8 @@ def endless() -> Iterator[Stage]:
             "store",
             bucket=BUCKET,
             prefix="p",
-            profile=PROFILES["aws"],
-            connect=lambda: build_client(PROFILES["aws"], emulator.endpoint_url, None, 1),
+            profile=COPYING,
+            connect=lambda: direct(build_client(PROFILES["aws"], emulator.endpoint_url, None, 1)),
         )
         yield Stage(emulator=emulator, tier=tier, prefix="p")
         tier.close()

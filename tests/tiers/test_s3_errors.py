@@ -168,6 +168,7 @@ def test_the_default() -> None:
 @pytest.mark.parametrize("code", ["PreconditionFailed", "412"])
 def test_a_lost_create_is_told_from_other_preconditions(code: str) -> None:
     assert type(became(answer(code, 412), "create")) is ObjectExists
+    assert type(became(answer(code, 412), "copy")) is IntegrityError
     assert type(became(answer(code, 412), "copy_part")) is IntegrityError
     assert type(became(answer(code, 412), "put")) is AccessDenied
 

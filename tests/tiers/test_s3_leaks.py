@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 KEY = Key("a/b")
 UPLOAD = Upload(key=KEY, upload_id=UploadId("u"), size=3, part_size=5)
 SOURCE = ObjectInfo(key=Key("source"), size=3, etag="e")
+COPYING = replace(PROFILES["aws"], copy=True)
 PART = Part(number=1, size=3, etag="e", sha256="0" * 64)
 VERBS: dict[str, Callable[[Tier], object]] = {
     "put": lambda tier: tier.put(KEY, BytesBody(b"x")),
@@ -37,6 +39,7 @@ VERBS: dict[str, Callable[[Tier], object]] = {
     "begin_upload": lambda tier: tier.begin_upload(KEY, size=3, part_size=5),
     "put_part": lambda tier: tier.put_part(UPLOAD, 1, BytesBody(b"abc")),
     "list_parts": lambda tier: tier.list_parts(UPLOAD),
+    "copy": lambda tier: tier.copy(KEY, SOURCE),
     "copy_part": lambda tier: tier.copy_part(UPLOAD, 1, SOURCE, 0, 3),
     "complete": lambda tier: tier.complete(UPLOAD, [PART]),
     "abort": lambda tier: tier.abort(UPLOAD),
@@ -82,7 +85,7 @@ def client() -> "Iterator[S3Client]":
 
 @pytest.fixture
 def tier(client: "S3Client") -> S3Tier:
-    return S3Tier("store", bucket="bucket", prefix="p", profile=PROFILES["aws"], connect=lambda: client)
+    return S3Tier("store", bucket="bucket", prefix="p", profile=COPYING, connect=lambda: client)
 
 
 def test_the_lists_are_not_empty() -> None:
@@ -144,6 +147,8 @@ def test_whatever_reading_an_answer_raises(tier: S3Tier, client: "S3Client", ver
         ("list_parts", b"<ListPartsResult/>"),
         ("list_parts", b"<ListPartsResult><IsTruncated>false</IsTruncated><Part/></ListPartsResult>"),
         ("begin_upload", b"<InitiateMultipartUploadResult/>"),
+        ("copy", b"<CopyObjectResult/>"),
+        ("copy", b"<CopyObjectResult><LastModified>yesterday</LastModified></CopyObjectResult>"),
         ("copy_part", b"<CopyPartResult/>"),
         ("copy_part", b"<CopyPartResult><LastModified>yesterday</LastModified></CopyPartResult>"),
         ("complete", b"<CompleteMultipartUploadResult><ETag></ETag></CompleteMultipartUploadResult>"),

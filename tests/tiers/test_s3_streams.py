@@ -26,6 +26,9 @@ class Reply(io.BytesIO):
     def read(self, amt: int | None = None) -> bytes:
         return super().read(self.piece if amt is None else min(amt, self.piece))
 
+    def readinto(self, buffer: Any) -> int:
+        return super().readinto(memoryview(buffer)[: self.piece])
+
 
 def reply(data: bytes, first: int, last: int, *, honest: bool, piece: int = 1 << 20) -> dict[str, Any]:
     """Answer with bytes ``first`` to ``last``, naming them where ``honest``."""

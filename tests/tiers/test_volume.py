@@ -71,6 +71,7 @@ UPLOAD_VERBS: dict[str, Callable[[Tier], object]] = {
     "list_objects": lambda tier: tier.list_objects(""),
     "put_part": lambda tier: tier.put_part(pending(), 1, BytesBody(b"x")),
     "list_parts": lambda tier: tier.list_parts(pending()),
+    "copy": lambda tier: tier.copy(Key("c"), ObjectInfo(key=Key("k"), size=1, etag="e")),
     "copy_part": lambda tier: tier.copy_part(pending(), 1, ObjectInfo(key=Key("k"), size=1, etag="e"), 0, 1),
     "complete": lambda tier: tier.complete(pending(), []),
     "abort": lambda tier: tier.abort(pending()),

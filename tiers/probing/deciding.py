@@ -21,12 +21,14 @@ def decide(outcomes: Iterable[Outcome], before: Capabilities) -> ProbeFacts:
     seen = {one.subject: one.verdict for one in outcomes}
     checks = _all(seen, _SHA256)
     copies = _all(seen, (Subject.SHA256_COPY,))
+    copies_objects = _all(seen, (Subject.SHA256_COPY_OBJECT,))
     return ProbeFacts(
         fencing=_fencing(_all(seen, _CREATES), before),
         verification=_verification(checks, _all(seen, _ETAGS)),
         checks_sha256=checks,
         checks_payload_hash=_all(seen, (Subject.PAYLOAD_HASH,)),
         copy_part=None if copies is None else bool(copies and checks),
+        copy=None if copies_objects is None else bool(copies_objects and checks),
         sorted_listing=_all(seen, (Subject.LIST_ORDER,)),
     )
 
@@ -41,6 +43,7 @@ def contradictions(facts: ProbeFacts, before: Capabilities, *, sorted_listing: b
         _differing(
             "parts can be copied and proved:", _word(before.copy_part), _word(facts.copy_part), worse=before.copy_part
         ),
+        _differing("objects can be copied and proved:", _word(before.copy), _word(facts.copy), worse=before.copy),
         _differing("listings are sorted:", _word(sorted_listing), _word(facts.sorted_listing), worse=sorted_listing),
     )
     return tuple(one for one in found if one is not None)

@@ -14,6 +14,7 @@ class ProbeFacts:
     refused and a right one is returned, by PUT, HEAD, parts and Complete alike.
     ``checks_payload_hash``: a body that is not the one that was signed is refused.
     ``copy_part``: a part can be copied inside the store, and its SHA-256 is returned.
+    ``copy``: so can an object, and the SHA-256 is the store's own finding, not carried over.
     ``sorted_listing``: listings come in ascending order of bytes.
     """
 
@@ -22,4 +23,5 @@ class ProbeFacts:
     checks_sha256: bool | None = None
     checks_payload_hash: bool | None = None
     copy_part: bool | None = None
+    copy: bool | None = None
     sorted_listing: bool | None = None

@@ -17,7 +17,8 @@ class Subject(StrEnum):
     SHA256_PUT = "sha256-put"  # a wrong one is refused, on PUT
     SHA256_PART = "sha256-part"  # and on a part
     SHA256_ECHO = "sha256-echo"  # a right one is returned by PUT, HEAD and Complete
-    SHA256_COPY = "sha256-copy"  # and by a copy inside the store
+    SHA256_COPY = "sha256-copy"  # and by a copy of a part inside the store
+    SHA256_COPY_OBJECT = "sha256-copy-object"  # and computed by a copy of an object, of which none was known
     WRONG_BYTES = "wrong-bytes"  # bytes that are not those sealed are refused, however
     CONTENT_MD5 = "content-md5"  # a wrong Content-MD5 is refused
     PAYLOAD_HASH = "payload-hash"  # a body that is not the signed one is refused

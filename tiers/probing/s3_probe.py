@@ -14,6 +14,7 @@ from tiers.probing.deciding import contradictions, decide, merged
 from tiers.probing.outcomes import Outcome, ProbeReport, Subject, Verdict, no, unknown, yes
 from tiers.probing.racing import WRITERS
 from tiers.probing.s3_bucket import check_lifecycle, check_versioning
+from tiers.probing.s3_copies import check_copy
 from tiers.probing.s3_objects import (
     check_content_md5,
     check_listing,
@@ -41,6 +42,7 @@ _CHECKS: tuple[tuple[Check, tuple[Subject, ...]], ...] = (
     (check_listing, (Subject.LIST_PAGES, Subject.LIST_ORDER)),
 )
 _UPLOADS = (Subject.SHA256_PART, Subject.MULTIPART_ETAG, Subject.SHA256_COPY, Subject.RESUME, Subject.ABORT)
+_COPIES = (Subject.SHA256_COPY_OBJECT,)
 
 
 def probe_s3(spec: TierSpec, *, nonce: str, clock: Clock) -> ProbeReport:
@@ -114,6 +116,7 @@ def _run(store: Store) -> tuple[list[Outcome], tuple[str, ...]]:
         outcomes += _tried(store, check_sha256, (Subject.SHA256_TAKEN, Subject.SHA256_PUT, Subject.SHA256_ECHO))
         takes = any(one.subject is Subject.SHA256_TAKEN and one.verdict is Verdict.YES for one in outcomes)
         outcomes += _tried(store, partial(_uploads, takes=takes), _UPLOADS)
+        outcomes += _tried(store, partial(check_copy, with_sha256=takes), _COPIES)
         for check, subjects in _CHECKS:
             outcomes += _tried(store, check, subjects)
         outcomes += check_lifecycle(store) + check_versioning(store)

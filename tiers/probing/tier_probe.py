@@ -1,4 +1,4 @@
-"""A probe of any tier, through the thirteen verbs alone."""
+"""A probe of any tier, through the fourteen verbs alone."""
 
 import hashlib
 import secrets

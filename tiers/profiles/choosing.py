@@ -49,12 +49,14 @@ def corrected(profile: Profile, found: ProbeFacts | None) -> Profile:
     elif checks:
         verification = Verification.STORE_SHA256
     copies = profile.copy_part if found.copy_part is None else found.copy_part
+    copies_objects = profile.copy if found.copy is None else found.copy
     return replace(
         profile,
         checksum=checksum,
         verification=verification,
         create=_create(profile, found),
         copy_part=copies and checks,
+        copy=copies_objects and checks,
         sorted_listing=profile.sorted_listing if found.sorted_listing is None else found.sorted_listing,
     )
 

@@ -65,6 +65,10 @@ class Profile:
     are equal everywhere.  ``lists_replaced_parts``: ListParts may name a part that was sent
     anew both ways.  ``parts_at_once`` bounds the parts in flight.
 
+    *Copies*: ``copy_part`` and ``copy``: UploadPartCopy and CopyObject honour the source's ETag and
+    return a SHA-256 that the store computed on the copy.  A CopyObject that carries the
+    source's over does not count: only a probe can tell, so no profile claims it.
+
     *Rest*: ``sorted_listing``: listings come in ascending order of bytes.  ``throttles``:
     codes, or statuses as text, that mean "slower", beyond the usual ones.  ``write_interval``:
     a key is not written more often.  ``complete_timeout`` is for Complete alone.
@@ -83,6 +87,7 @@ class Profile:
     verification: Verification = Verification.READ_BACK
     create: Create = Create.BOTH
     copy_part: bool = False
+    copy: bool = False
     lists_replaced_parts: bool = True
     sorted_listing: bool = False
     storage_classes: frozenset[str] = frozenset()
@@ -126,6 +131,7 @@ class Profile:
             multipart=True,
             resumable=True,
             copy_part=self.copy_part,
+            copy=self.copy,
             max_put=self.max_put,
             min_part=self.min_part,
             max_part=self.max_part,

@@ -163,3 +163,19 @@ class UncheckedCopy(PassThroughTier):
     def copy_part(self, upload: Upload, number: int, source: ObjectInfo, start: int, length: int) -> Part:
         """Copy from the present object."""
         return self.inner.copy_part(upload, number, self.inner.stat(source.key), start, length)
+
+
+class UncheckedWholeCopy(PassThroughTier):
+    """``copy`` takes whatever is at the key by now (test_copy_of_a_changed_source_is_refused)."""
+
+    def copy(self, key: Key, source: ObjectInfo) -> ObjectInfo:
+        """Copy the present object."""
+        return self.inner.copy(key, self.inner.stat(source.key))
+
+
+class CarriedDigest(PassThroughTier):
+    """``copy`` repeats what is recorded of the source, as if it had looked (test_copy_attests_only_its_own_bytes)."""
+
+    def copy(self, key: Key, source: ObjectInfo) -> ObjectInfo:
+        """Copy, and carry the digest over."""
+        return replace(self.inner.copy(key, source), sha256=self.inner.stat(source.key).sha256)

@@ -1,11 +1,12 @@
 """The suite that decides what is a tier."""
 
+from tiers.testing.copies import CopyChecks
 from tiers.testing.listings import ListingChecks
 from tiers.testing.objects import ObjectChecks
 from tiers.testing.uploads import UploadChecks
 
 
-class TierConformance(ObjectChecks, ListingChecks, UploadChecks):
+class TierConformance(ObjectChecks, ListingChecks, UploadChecks, CopyChecks):
     """Every MUST of :mod:`tiers.protocol` as a check.
 
     A backend turns it on with a subclass whose name starts with ``Test`` and one fixture::

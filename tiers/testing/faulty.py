@@ -4,14 +4,16 @@ import io
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
-from typing import BinaryIO, cast
+from typing import BinaryIO, TypeVar, cast
 
 from tiers.bodies import Body
 from tiers.errors import TierError, TierUnavailable
 from tiers.protocol import Capabilities, Key, ObjectInfo, ObjectPage, Part, PartPage, Tier, Upload
+
+Reply = TypeVar("Reply", Part, ObjectInfo)
 
 
 class When(StrEnum):
@@ -28,7 +30,8 @@ class Action(StrEnum):
     raises TierUnavailable.  ``SHORT_READ`` breaks the stream of ``open`` by TierUnavailable
     after ``at`` bytes, ``SILENT_SHORT_READ`` ends it there as if that were EOF (no
     conforming tier does).  ``CORRUPT`` flips a bit at byte ``at``: of what ``open`` reads,
-    of what ``put`` and ``put_part`` send, or of what ``create`` stores.
+    of what ``put`` and ``put_part`` send, or of what ``create`` stores.  ``WRONG_DIGEST`` and
+    ``NO_DIGEST`` do a copy, and have the reply attest another digest, or none.
     """
 
     ERROR = "error"
@@ -36,6 +39,8 @@ class Action(StrEnum):
     SHORT_READ = "short-read"
     SILENT_SHORT_READ = "silent-short-read"
     CORRUPT = "corrupt"
+    WRONG_DIGEST = "wrong-digest"
+    NO_DIGEST = "no-digest"
 
 
 def unavailable(tier: str, verb: str, key: str) -> TierError:
@@ -181,6 +186,11 @@ class FaultyTier:
         with self._fault("list_objects", prefix):
             return self.inner.list_objects(prefix, token)
 
+    def copy(self, key: Key, source: ObjectInfo) -> ObjectInfo:
+        """Copy, unless scheduled otherwise."""
+        with self._fault("copy", key) as fault:
+            return _attesting(self.inner.copy(key, source), fault)
+
     def delete(self, key: Key) -> None:
         """Delete, unless scheduled otherwise."""
         with self._fault("delete", key):
@@ -207,8 +217,8 @@ class FaultyTier:
 
     def copy_part(self, upload: Upload, number: int, source: ObjectInfo, start: int, length: int) -> Part:
         """Copy a part, unless scheduled otherwise."""
-        with self._fault("copy_part", upload.key):
-            return self.inner.copy_part(upload, number, source, start, length)
+        with self._fault("copy_part", upload.key) as fault:
+            return _attesting(self.inner.copy_part(upload, number, source, start, length), fault)
 
     def complete(self, upload: Upload, parts: Sequence[Part]) -> ObjectInfo:
         """Complete, unless scheduled otherwise."""
@@ -252,3 +262,9 @@ def _tampered(body: Body, fault: Fault | None) -> Body:
     if fault is None or fault.action is not Action.CORRUPT:
         return body
     return _TamperedBody(body, fault.at)
+
+
+def _attesting(reply: Reply, fault: Fault | None) -> Reply:
+    if fault is None or fault.action not in (Action.WRONG_DIGEST, Action.NO_DIGEST):
+        return reply
+    return replace(reply, sha256="f" * 64 if fault.action is Action.WRONG_DIGEST else None)

@@ -43,6 +43,10 @@ class PassThroughTier:
         """Hand on."""
         return self.inner.list_objects(prefix, token)
 
+    def copy(self, key: Key, source: ObjectInfo) -> ObjectInfo:
+        """Hand on."""
+        return self.inner.copy(key, source)
+
     def delete(self, key: Key) -> None:
         """Hand on."""
         self.inner.delete(key)

@@ -116,7 +116,9 @@ class Behaviour:
     *Uploads*: ``equal_parts``, all but the last; ``checks_object_size`` compares
     ``x-amz-mp-object-size``; ``lists_replaced_parts`` also lists parts that were replaced;
     ``remembers_completed`` answers a repeated Complete as before in place of NoSuchUpload;
-    ``copy_if_match`` honours x-amz-copy-source-if-match; ``padding`` see there.
+    ``copy_if_match`` honours x-amz-copy-source-if-match; ``computes_copies``: CopyObject computes
+    the checksum that it is asked for, else it carries over what is recorded of the source, and
+    answers none; ``padding`` see there.
 
     *Rest*: ``lacks`` are operations that it answers with 501, ``may`` those that it allows
     to anybody with credentials (others are 403).  ``storage_classes`` are those that it takes
@@ -160,6 +162,7 @@ class Behaviour:
     lists_replaced_parts: bool = False
     remembers_completed: bool = False
     copy_if_match: bool = True
+    computes_copies: bool = True
     padding: Padding = Padding.NONE
     upload_lifetime: timedelta | None = None
 

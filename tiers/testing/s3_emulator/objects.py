@@ -10,7 +10,7 @@ from tiers.testing.s3_emulator.answers import Answer, Refusal, xml_answer
 from tiers.testing.s3_emulator.asked import Asked
 from tiers.testing.s3_emulator.behaviour import ChecksumRule, Encryption, EtagRule
 from tiers.testing.s3_emulator.call import Call
-from tiers.testing.s3_emulator.checksums import Algorithm
+from tiers.testing.s3_emulator.checksums import Algorithm, ChecksumType, checksum
 from tiers.testing.s3_emulator.conditions import check_delete, check_read, check_write, precondition_failed
 from tiers.testing.s3_emulator.documents import Node, document, parse
 from tiers.testing.s3_emulator.operations import Operation
@@ -90,10 +90,32 @@ def copy_object(call: Call) -> Answer:
     bucket = call.bucket
     check_write(asked, state.behaviour, bucket.current(asked.key))
     state.check_pace(bucket, asked.key)
-    written = replace(source, version=state.version_for(bucket), modified=state.now())
+    wanted = attributes_of(asked, state)
+    attributes = replace(wanted, headers=source.attributes.headers)
+    checksums, named = _copied_checksums(call, source)
+    kind = source.checksum_type if checksums == source.checksums else ChecksumType.FULL_OBJECT
+    written = replace(
+        source,
+        version=state.version_for(bucket),
+        modified=state.now(),
+        attributes=attributes,
+        checksums=checksums,
+        checksum_type=kind,
+    )
     state.write(bucket, asked.key, written)
-    result = document("CopyObjectResult", ("ETag", f'"{written.etag}"'), ("LastModified", listed_time(written)))
-    return xml_answer(result)
+    nodes: list[Node] = [("ETag", f'"{written.etag}"'), ("LastModified", listed_time(written)), *named]
+    return xml_answer(document("CopyObjectResult", *nodes))
+
+
+def _copied_checksums(call: Call, source: StoredObject) -> tuple[Mapping[Algorithm, str], list[Node]]:
+    """Return the checksums of a copy, and those that the answer names."""
+    asked = call.asked.headers.get("x-amz-checksum-algorithm", "").lower()
+    if not call.state.behaviour.computes_copies or asked not in set(Algorithm):
+        return source.checksums, []
+    algorithm = Algorithm(asked)
+    computed = {algorithm: checksum(algorithm, [source.data])}
+    named = checksum_headers(call.state, computed)
+    return computed, [(algorithm.element, computed[algorithm])] if algorithm.header in named else []
 
 
 def copy_source(state: State, asked: Asked) -> StoredObject:

@@ -146,6 +146,7 @@ RUNPOD = Behaviour(
 SEAWEED = Behaviour(
     name="seaweedfs",
     mismatch_code="XAmzContentChecksumMismatch",
+    computes_copies=False,
     lists_part_checksums=False,
     checks_payload_hash=False,
     lists_replaced_parts=True,
@@ -173,6 +174,7 @@ GENERIC = Behaviour(
     equal_parts=True,
     checks_object_size=False,
     copy_if_match=False,
+    computes_copies=False,
     upload_lifetime=timedelta(days=1),
     list_order=ListOrder.TREE,
     lacks=_VERSIONING | _COPIES | {Operation.DELETE_OBJECTS, Operation.LIST_OBJECTS, Operation.GET_BUCKET_LIFECYCLE},
