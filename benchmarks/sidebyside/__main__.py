@@ -1,6 +1,6 @@
 """Measure side by side, hold the figures against the targets, and write docs/benchmarks.md.
 
-scripts/bench             three rounds, some fifteen minutes on two cores
+scripts/bench             three rounds, some twenty-five minutes on two cores
 scripts/bench --quick     one round of small files, a minute; writes nothing unless told to
 """
 

@@ -54,7 +54,7 @@ class Settings:
     tls_mib: int = 512
     disk_mib: int = 512
     saving_mib: int = 512
-    kill_mib: int = 256
+    kill_mib: int = 1024
     beside_mib: int = 1024
     reuse_mib: int = 640
     idle_seconds: float = 20.0

@@ -99,10 +99,11 @@ def _proofs(local: LocalRun, *, saying: bytes = b"") -> Iterator[Proof | Integri
 def _named(local: LocalRun) -> frozenset[str]:
     """Return the names of all documents about copies on tiers, by one listing."""
     with local_io(local.evidence, "listing it"):
-        if not local.evidence.is_dir():
+        try:  # not is_dir(), for which a plain file in the way is no folder and no error
+            names = os.listdir(local.evidence)
+        except FileNotFoundError:
             return frozenset()
-        with os.scandir(local.evidence) as entries:
-            return frozenset(entry.name for entry in entries if "@" in entry.name and entry.name.endswith(".json"))
+    return frozenset(name for name in names if "@" in name and name.endswith(".json"))
 
 
 def forget_proof(local: LocalRun, generation: GenerationId, tier: str) -> None:

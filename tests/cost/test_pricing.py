@@ -55,7 +55,7 @@ FX = {"from_currency": "EUR", "to_currency": "USD", "rate": "1.25", "as_of": "20
 @pytest.mark.parametrize(
     "usage",
     [
-        Usage(requests=(requests("standard", Operation.COPY_OBJECT, 1),)),
+        Usage(requests=(requests("standard", Operation.RESTORE_OBJECT, 1),)),
         Usage(requests=(requests("nowhere", Operation.GET_OBJECT, 1),)),
         transfer("mars", TransferPath.INTERNET, 1),
         transfer("internet", TransferPath.PRIVATELINK, 1),

@@ -224,7 +224,10 @@ def test_c53_the_probe_wins_over_the_profile() -> None:
         tier = open_tier(replace(spec, probed=report.facts), clock=SystemClock())
         assert tier.capabilities.fencing is Fencing.ADVISORY
         tier.close()
-        assert [str(one) for one in report.contradictions] == ["writers are kept apart by advisory, not cas"]
+        assert [str(one) for one in report.contradictions] == [
+            "writers are kept apart by advisory, not cas",
+            "objects can be copied and proved: yes, not no",  # no profile claims it
+        ]
 
 
 # C61: errors that no retry cures
