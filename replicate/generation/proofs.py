@@ -6,7 +6,6 @@ found hurt.  Each is bound to the manifest's digest: it says nothing about anoth
 """
 
 import logging
-import os
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal
 
@@ -100,7 +99,7 @@ def _named(local: LocalRun) -> frozenset[str]:
     """Return the names of all documents about copies on tiers, by one listing."""
     with local_io(local.evidence, "listing it"):
         try:  # not is_dir(), for which a plain file in the way is no folder and no error
-            names = os.listdir(local.evidence)
+            names = [path.name for path in local.evidence.iterdir()]
         except FileNotFoundError:
             return frozenset()
     return frozenset(name for name in names if "@" in name and name.endswith(".json"))
