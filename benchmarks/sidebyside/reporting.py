@@ -39,6 +39,7 @@ def report(run: Run, *, write: Path | None, same_as: Path | None, partial: bool)
     print(f"\n{repeated}")
     folder = write or (None if partial else ROOT / "docs")
     if folder is not None:
+        folder.mkdir(parents=True, exist_ok=True)
         path = folder / "benchmarks.md"
         before = path.read_text(encoding="utf-8") if path.exists() else ""
         said = versions(more=run.settings.more)
