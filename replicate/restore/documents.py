@@ -14,8 +14,8 @@ from replicate.errors import (
 from replicate.generation.lineage import RestoredFrom
 from replicate.layout import RemoteRun
 from replicate.manifest import GenerationRecord
-from replicate.restore.fetch import Fault, Incident, NotProved
 from replicate.restore.holdings import Holdings
+from replicate.restore.places import Fault, Incident, NotProved
 from replicate.restore.plan import Candidate
 from replicate.restore.sources import Source, TierSource
 from replicate.verify import read_manifest

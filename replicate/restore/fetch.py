@@ -1,10 +1,8 @@
 """Fetching one generation into its staging, leaf by leaf, each proved while it arrives.
 
 A few worker threads take leaves from two lanes; each has one buffer, so memory does not
-grow with the generation.  A leaf that is not what was sealed is asked for once more from
-the same tier (a decision, since the transfer may be at fault; retries of requests are
-below, in tiers.retrying) and then from the next place that has the file.  A leaf that no
-place can prove gives the generation up.
+grow with the generation.  Which place is asked, and what follows where it is wrong, is in
+:mod:`replicate.restore.places`.  A leaf that no place can prove gives the generation up.
 """
 
 import contextlib
@@ -14,48 +12,26 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import partial
 from typing import BinaryIO
 
 from replicate.digests import CountedSha256
-from replicate.errors import CkptierError, IntegrityFailure, from_tier_error
+from replicate.errors import IntegrityFailure
 from replicate.manifest import SealedFile
 from replicate.restore.cloning import copy_range, share
 from replicate.restore.landing import Landed, Landing
 from replicate.restore.lanes import Lanes, Leaf
 from replicate.restore.pages import Pages
+from replicate.restore.places import Incident, Places, Wrong
 from replicate.restore.sources import Source
 from replicate.restore.spreading import Spread
 from replicate.restore.staging import Staging
-from tiers.errors import IntegrityError, ObjectNotFound, TierError
 from tiers.streams import fill
 
 MIB = 1024 * 1024
 PIECE = 256 * 1024
 """Bytes of one write: for larger ones the kernel looks for so much memory in one piece, which can cost it more than
 the copy itself (512 MiB into a new file: 0.12 CPU seconds in such pieces, 0.6 in pieces of 1 MiB)."""
-MAX_INCIDENTS = 100
-"""How many faults are kept in words; all are counted."""
-
-
-class Fault(StrEnum):
-    """What was wrong with a leaf at a place."""
-
-    DIFFERS = "differs"
-    MISSING = "missing"
-    UNANSWERED = "unanswered"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Incident:
-    """One fault that fetching met, whether or not another place made up for it."""
-
-    place: str
-    path: str
-    leaf: int
-    fault: Fault
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,24 +52,6 @@ class AllRetired(IntegrityFailure):
     """Every generation that there was when the logs were read has been taken back since."""
 
 
-class NotProved(IntegrityFailure):
-    """No place could prove a leaf.  ``incidents`` are its faults, ``cause`` the last failure to answer, if any."""
-
-    def __init__(self, message: str, *, incidents: tuple[Incident, ...], cause: CkptierError | None) -> None:
-        super().__init__(message, hint="`ckptier verify --read-data 100%` shows what is hurt where")
-        self.incidents = incidents
-        self.cause = cause
-
-    @property
-    def missing(self) -> frozenset[str]:
-        """Places where an object was not there at all."""
-        return frozenset(incident.place for incident in self.incidents if incident.fault is Fault.MISSING)
-
-
-class _Wrong(Exception):
-    """A leaf that arrived is not the sealed one."""
-
-
 @dataclass(slots=True)
 class _Counts:
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -101,8 +59,6 @@ class _Counts:
     reused: int = 0
     reused_bytes: int = 0
     delivered: dict[str, int] = field(default_factory=dict)
-    incidents: list[Incident] = field(default_factory=list)
-    down: dict[str, CkptierError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +85,7 @@ class Fetcher:
         self._sources = sources
         self._ways = ways
         self._counts = _Counts()
+        self._places = Places(sources)
         self._spread = Spread(sources, ways.workers) if ways.spread else None
         self._stop = threading.Event()
         self._sharing = True  # until a filesystem says that it cannot
@@ -153,7 +110,7 @@ class Fetcher:
             leaves_reused=counts.reused,
             bytes_reused=counts.reused_bytes,
             by_place=tuple(sorted(counts.delivered.items())),
-            incidents=tuple(counts.incidents),
+            incidents=self._places.incidents,
         )
 
     def _crowd(self, work: Callable[[int], None]) -> None:
@@ -217,49 +174,12 @@ class Fetcher:
 
     def _from_anywhere(self, leaf: Leaf, landed: Landed, sources: Sequence[Source], buffer: "memoryview[int]") -> str:
         """Fetch a leaf from the first place that proves it; returns its name."""
-        faults: list[Incident] = []
-        for source in sources:
-            if source.holds(leaf.file) and source.name not in self._counts.down:
-                fault = self._from_one(source, leaf, landed.fd, buffer)
-                if fault is None:
-                    return source.name
-                faults.append(fault)
-        with self._counts.lock:
-            down = dict(self._counts.down)
-        cause = next((down[source.name] for source in self._sources if source.name in down), None)
-        words = [f"{fault.place}: {fault.reason}" for fault in faults]
-        words += [f"{name}: {error.message}" for name, error in down.items() if name not in {f.place for f in faults}]
-        raise NotProved(
-            f"{leaf.file.path}: leaf {leaf.number} cannot be proved ({'; '.join(words) or 'no place has the file'})",
-            incidents=tuple(faults),
-            cause=cause,
-        )
 
-    def _from_one(self, source: Source, leaf: Leaf, fd: int, buffer: "memoryview[int]") -> Incident | None:
-        """Fetch a leaf from one place, twice where what arrives is wrong; returns the fault, None when proved."""
-        fault: Incident | None = None
-        for _ in range(2 if source.again else 1):
-            try:
-                if not _inside_the_kernel(source, leaf, fd, buffer):
-                    _copy(source, leaf, fd, buffer)
-            except (_Wrong, IntegrityError) as error:
-                fault = self._note(source, leaf, Fault.DIFFERS, str(error))
-            except ObjectNotFound as error:
-                return self._note(source, leaf, Fault.MISSING, error.message)
-            except TierError as error:
-                with self._counts.lock:
-                    self._counts.down[source.name] = from_tier_error(error)
-                return self._note(source, leaf, Fault.UNANSWERED, error.message)
-            else:
-                return None
-        return fault
+        def take(source: Source) -> None:
+            if not _inside_the_kernel(source, leaf, landed.fd, buffer):
+                _copy(source, leaf, landed.fd, buffer)
 
-    def _note(self, source: Source, leaf: Leaf, fault: Fault, reason: str) -> Incident:
-        incident = Incident(place=source.name, path=leaf.file.path, leaf=leaf.number, fault=fault, reason=reason)
-        with self._counts.lock:
-            if len(self._counts.incidents) < MAX_INCIDENTS:
-                self._counts.incidents.append(incident)
-        return incident
+        return self._places.first(leaf.file, leaf.number, take, sources)[0]
 
 
 def aligned(size: int) -> "memoryview[int]":
@@ -295,7 +215,7 @@ def _inside_the_kernel(source: Source, leaf: Leaf, fd: int, buffer: "memoryview[
 
 
 def _copy(source: Source, leaf: Leaf, fd: int, buffer: "memoryview[int]") -> None:
-    """Copy one leaf to its place in the file; _Wrong where it is shorter, longer or another than sealed.
+    """Copy one leaf to its place in the file; Wrong where it is shorter, longer or another than sealed.
 
     What fits into the buffer is written once it is proved.  The last leaf is opened to the object's end and one
     byte more is asked for: an object that is longer than sealed is not the sealed one.
@@ -316,7 +236,7 @@ def _copy(source: Source, leaf: Leaf, fd: int, buffer: "memoryview[int]") -> Non
         if leaf.last:
             _require_end(source, stream, leaf)
     if digest.hexdigest() != leaf.file.leaves[leaf.number]:
-        raise _Wrong("its digest is not the sealed one")
+        raise Wrong("its digest is not the sealed one")
     _write(fd, rest, leaf.start + done)
 
 
@@ -327,7 +247,7 @@ def _receive(source: Source, stream: BinaryIO, buffer: "memoryview[int]", due: i
         with _reading(source):
             count = fill(stream, buffer[done:])
         if count == 0:
-            raise _Wrong(f"it ends {due - done} bytes early")
+            raise Wrong(f"it ends {due - done} bytes early")
         done += count
 
 
@@ -335,7 +255,7 @@ def _require_end(source: Source, stream: BinaryIO, leaf: Leaf) -> None:
     with _reading(source):
         longer = fill(stream, memoryview(bytearray(1)))
     if longer:
-        raise _Wrong(f"it is longer than the {leaf.file.size} bytes sealed")
+        raise Wrong(f"it is longer than the {leaf.file.size} bytes sealed")
 
 
 @contextlib.contextmanager
@@ -344,7 +264,7 @@ def _reading(source: Source) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise _Wrong(f"the copy at {source.name} cannot be read: {error}") from error
+        raise Wrong(f"the copy at {source.name} cannot be read: {error}") from error
 
 
 def _write(fd: int, data: "memoryview[int]", offset: int) -> None:

@@ -7,18 +7,16 @@ the next place that has the file, as in a restore.
 
 import contextlib
 import io
-import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from replicate.digests import CountedSha256
-from replicate.errors import CkptierError, IntegrityFailure, from_tier_error
+from replicate.errors import IntegrityFailure
 from replicate.manifest import SealedFile
-from replicate.restore.fetch import MAX_INCIDENTS, Fault, Incident, NotProved
+from replicate.restore.places import Incident, Places, Wrong
 from replicate.restore.sources import Source
-from tiers.errors import IntegrityError, ObjectNotFound, TierError
 from tiers.streams import fill
 
 if TYPE_CHECKING:
@@ -46,10 +44,6 @@ class _Leaf:
     number: int
 
 
-class _Wrong(Exception):
-    """A leaf that arrived is not the sealed one."""
-
-
 class ProvedRanges:
     """Spans of one generation's files, from ``sources`` in order of preference; close it after use.
 
@@ -58,15 +52,12 @@ class ProvedRanges:
 
     def __init__(self, files: Sequence[SealedFile], sources: Sequence[Source], *, workers: int = 4) -> None:
         self._files = {file.path: file for file in files}
-        self._sources = sources
+        self._places = Places(sources)
         self._workers = workers
         self._pool = ThreadPoolExecutor(workers, thread_name_prefix="ckptier-ranges")
         self._held: dict[_Leaf, Future[bytearray]] = {}
         self._coming: list[_Leaf] = []
         self._spent: dict[_Leaf, None] = {}
-        self._lock = threading.Lock()
-        self._down: dict[str, CkptierError] = {}
-        self._incidents: list[Incident] = []
 
     def close(self) -> None:
         """Stop fetching; safe to repeat."""
@@ -77,8 +68,7 @@ class ProvedRanges:
     @property
     def incidents(self) -> tuple[Incident, ...]:
         """Faults that were met so far, whether or not another place made up for them."""
-        with self._lock:
-            return tuple(self._incidents)
+        return self._places.incidents
 
     def read(self, span: Span) -> bytes:
         """Return the bytes of one span; raises as ``each``."""
@@ -148,43 +138,11 @@ class ProvedRanges:
     def _fetch(self, leaf: _Leaf) -> bytearray:
         """Fetch a leaf from the first place that proves it."""
         file = self._files[leaf.path]
-        faults: list[Incident] = []
-        for source in self._sources:
-            if source.holds(file) and source.name not in self._down:
-                found = self._from_one(source, file, leaf, faults)
-                if found is not None:
-                    return found
-        down = [f"{name}: {error.message}" for name, error in self._down.items()]
-        words = [f"{one.place}: {one.reason}" for one in faults if one.fault is not Fault.UNANSWERED] + down
-        raise NotProved(
-            f"{leaf.path}: leaf {leaf.number} cannot be proved ({'; '.join(words) or 'no place has the file'})",
-            incidents=tuple(faults),
-            cause=next(iter(self._down.values()), None),
-        )
-
-    def _from_one(self, source: Source, file: SealedFile, leaf: _Leaf, faults: list[Incident]) -> bytearray | None:
-        """Fetch a leaf from one place, twice where what arrives is wrong; None where it does not have it."""
-        for _ in range(2 if source.again else 1):
-            try:
-                return _received(source, file, leaf.number)
-            except (_Wrong, IntegrityError) as error:
-                fault, reason = Fault.DIFFERS, str(error)
-            except ObjectNotFound as error:
-                fault, reason = Fault.MISSING, error.message
-            except TierError as error:
-                self._down[source.name] = from_tier_error(error)
-                fault, reason = Fault.UNANSWERED, error.message
-            incident = Incident(place=source.name, path=leaf.path, leaf=leaf.number, fault=fault, reason=reason)
-            with self._lock:
-                self._incidents = [*self._incidents, incident][:MAX_INCIDENTS]
-            faults.append(incident)
-            if fault is not Fault.DIFFERS:
-                break
-        return None
+        return self._places.first(file, leaf.number, lambda source: _received(source, file, leaf.number))[1]
 
 
 def _received(source: Source, file: SealedFile, number: int) -> bytearray:
-    """Read one leaf into memory and prove it; raises _Wrong, TierError."""
+    """Read one leaf into memory and prove it; raises Wrong, TierError."""
     start = number * file.leaf_size
     data = bytearray(min(file.leaf_size, file.size - start))
     view = memoryview(data)
@@ -195,13 +153,13 @@ def _received(source: Source, file: SealedFile, number: int) -> bytearray:
             while done < len(data):
                 count = fill(stream, view[done : done + PIECE])
                 if not count:
-                    raise _Wrong(f"it ends {len(data) - done} bytes early")
+                    raise Wrong(f"it ends {len(data) - done} bytes early")
                 digest.update(view[done : done + count])
                 done += count
     except OSError as error:
-        raise _Wrong(f"the copy at {source.name} cannot be read: {error}") from error
+        raise Wrong(f"the copy at {source.name} cannot be read: {error}") from error
     if digest.hexdigest() != file.leaves[number]:
-        raise _Wrong("its digest is not the sealed one")
+        raise Wrong("its digest is not the sealed one")
     return data
 
 

@@ -23,10 +23,11 @@ from replicate.logbook import Logbook
 from replicate.manifest import GenerationRecord, SealedFile
 from replicate.priced import Priced
 from replicate.restore.documents import Provable, read_documents, unfetched
-from replicate.restore.fetch import MIB, RETIRED, AllRetired, Fetcher, Incident, NotProved, Tally, Ways
+from replicate.restore.fetch import MIB, RETIRED, AllRetired, Fetcher, Tally, Ways
 from replicate.restore.folder import Folder
 from replicate.restore.holdings import Holdings, ask, read_holdings
 from replicate.restore.pages import available_memory, page_policy
+from replicate.restore.places import Incident, NotProved
 from replicate.restore.plan import (
     LOCAL,
     Candidate,

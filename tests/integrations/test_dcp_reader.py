@@ -21,7 +21,7 @@ from replicate.generation.lineage import Lineage
 from replicate.integrations.dcp import TierReader
 from replicate.layout import LocalRun
 from replicate.restore import RestoreRequest
-from replicate.restore.fetch import NotProved
+from replicate.restore.places import NotProved
 from tiers.errors import TierUnavailable
 from tiers.memory import MemoryTier
 from tiers.protocol import Tier

@@ -19,7 +19,7 @@ from support.commits import (
 )
 
 from replicate.errors import CkptierError, Denied, IntegrityFailure, NothingFound, PartialFailure, Unreachable
-from replicate.restore.fetch import Fault as LeafFault
+from replicate.restore.places import Fault as LeafFault
 from tiers.bodies import BytesBody
 from tiers.errors import AccessDenied, ObjectNotFound, TierUnavailable
 from tiers.memory import MemoryTier

@@ -8,7 +8,7 @@ from support.commits import LEAF, flip, payload, sealed_file
 
 from replicate.errors import IntegrityFailure
 from replicate.manifest import SealedFile
-from replicate.restore.fetch import Fault, NotProved
+from replicate.restore.places import Fault, NotProved
 from replicate.restore.ranges import BESIDE, LOOKING, ProvedRanges, Span
 from tiers.errors import ObjectNotFound, TierUnavailable
 

@@ -28,7 +28,7 @@ from replicate.generation.lineage import open_attempt
 from replicate.layout import LocalRun
 from replicate.restore import RestoreOptions, RestoreReport
 from replicate.restore.cloning import FICLONE, open_copy
-from replicate.restore.fetch import Fault
+from replicate.restore.places import Fault
 from replicate.restore.sources import TierSource
 from tiers import effects
 from tiers.memory import MemoryTier
