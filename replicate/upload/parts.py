@@ -4,10 +4,9 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 
-from replicate.plan import ObjectPlan, PartPlan
-from replicate.upload.copies import REFUSALS
+from replicate.plan import CopySource, ObjectPlan, PartPlan
 from replicate.upload.lanes import Work
-from replicate.upload.proving import copied_as_sealed, counts
+from replicate.upload.proving import counts
 from replicate.upload.shared import Shared
 from replicate.upload.steps import BEGIN, END, Arrived, Steps
 from tiers.errors import IntegrityError, ObjectNotFound, TierError, TierUnavailable
@@ -70,8 +69,9 @@ class InParts:
         return part
 
     def _work_on(self, upload: Upload, part: PartPlan) -> Work:
-        if self._copying and part.source is not None:
-            return self._steps.work(part.number, lambda: self._copy(upload, part))
+        source = part.source
+        if self._copying and source is not None:
+            return self._steps.work(part.number, lambda: self._copy(upload, part, source))
         return self._sending(upload, part)
 
     def _sending(self, upload: Upload, part: PartPlan) -> Work:
@@ -89,29 +89,19 @@ class InParts:
             shared.origin.spare(file, part)
         return self._journalled(upload, part, accepted)
 
-    def _copy(self, upload: Upload, part: PartPlan) -> Sequence[Work]:
+    def _copy(self, upload: Upload, part: PartPlan, source: CopySource) -> Sequence[Work]:
         """Fill a part inside the store; where that is not proved, send it."""
         self._shared.check_stop()
-        copied = self._copied(upload, part)
+        copied = self._shared.copies.take(
+            source,
+            part.sha256,
+            lambda info: self._shared.tier.copy_part(upload, part.number, info, source.start, part.size),
+        )
         if copied is None:
             return [self._sending(upload, part)]
         with self._lock:
             self._steps.copied += part.size
         return self._journalled(upload, part, copied)
-
-    def _copied(self, upload: Upload, part: PartPlan) -> Part | None:
-        shared = self._shared
-        source = shared.copies.find(part.source)
-        if source is None or part.source is None:
-            return None
-        try:
-            copied = shared.tier.copy_part(upload, part.number, source, part.source.start, part.size)
-        except REFUSALS:
-            copied = None
-        if copied is not None and copied_as_sealed(shared, part.sha256, copied.sha256):
-            return copied
-        shared.copies.give_up(source.key)
-        return None
 
     def _journalled(self, upload: Upload, part: PartPlan, accepted: Part) -> Sequence[Work]:
         shared = self._shared

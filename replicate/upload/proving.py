@@ -63,13 +63,6 @@ def counts(part: Part, item: ObjectPlan, journalled: dict[int, Part]) -> bool:
     return known is not None and known.etag == part.etag
 
 
-def copied_as_sealed(shared: Shared, sealed: str | None, found: str | None) -> bool:
-    """Whether a copy inside the store may count: by its digest, or until it is read back where none is given."""
-    if shared.attests:
-        return found is not None and found == sealed
-    return found is None or found == sealed
-
-
 def wrong(shared: Shared, item: ObjectPlan, message: str) -> IntegrityError:
     """Return the error for an object that is not what was sealed."""
     return IntegrityError(message, tier=shared.tier.name, operation="verify", key=item.key)

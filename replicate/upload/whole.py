@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 
 from replicate.plan import ObjectPlan
-from replicate.upload.copies import REFUSALS
 from replicate.upload.lanes import Lane, Work
-from replicate.upload.proving import copied_as_sealed
 from replicate.upload.shared import Shared
 from replicate.upload.steps import BEGIN, Arrived, Steps
 from tiers.protocol import ObjectInfo
@@ -39,25 +37,14 @@ class Whole:
 
     def _copy(self) -> Sequence[Work]:
         self._shared.check_stop()
-        copied = self._copied()
-        if copied is None:
-            return [self._steps.work(BEGIN, self._put, self._item.file.size)]
-        self._steps.copied = self._item.file.size
-        self._shared.counter.add(self._item.file.size)
-        return self._arrived(copied)
-
-    def _copied(self) -> ObjectInfo | None:
-        """Have it copied; None where it has to be sent."""
         shared, item = self._shared, self._item
-        source = shared.copies.find(item.parts[0].source)
-        if source is None:
-            return None
-        if source.size == item.file.size:
-            try:
-                copied = shared.tier.copy(item.key, source)
-            except REFUSALS:
-                copied = None
-            if copied is not None and copied_as_sealed(shared, item.parts[0].sha256, copied.sha256):
-                return copied
-        shared.copies.give_up(source.key)
-        return None
+
+        def copy(source: ObjectInfo) -> ObjectInfo | None:
+            return shared.tier.copy(item.key, source) if source.size == item.file.size else None
+
+        copied = shared.copies.take(item.parts[0].source, item.parts[0].sha256, copy)
+        if copied is None:
+            return [self._steps.work(BEGIN, self._put, item.file.size)]
+        self._steps.copied = item.file.size
+        shared.counter.add(item.file.size)
+        return self._arrived(copied)
